@@ -17,6 +17,8 @@ mod words {
     pub mod token;
 }
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod store;
 pub mod stores;
 
@@ -28,3 +30,8 @@ pub use words::name::Name;
 pub use words::owner::{Claim, Label, Owner};
 pub use words::text::{Escaped, escaped, shortened};
 pub use words::token::Token;
+
+/// The URL schemes that this build knows.
+pub fn schemes() -> &'static [&'static str] {
+    &["memory"]
+}
