@@ -44,6 +44,8 @@ pub enum Fault {
     Never,
     /// It is applied, and the answer is an error of kind `Unavailable`.
     ReplyLost,
+    /// It is applied at once, and the answer comes after this time.
+    ReplySlow(Duration),
     /// It is applied, and the answer never comes.
     ReplyNever,
     /// It panics before anything was applied.
@@ -179,6 +181,11 @@ impl Faulty {
                 Fault::ReplyLost => {
                     let _lost: Result<T> = work(&*inner).await;
                     Err(Error::unavailable(format!("the reply to {verb:?} was told to get lost")))
+                }
+                Fault::ReplySlow(time) => {
+                    let answer = work(&*inner).await;
+                    faults.clock.sleep(time).await;
+                    answer
                 }
                 Fault::ReplyNever => {
                     let _lost: Result<T> = work(&*inner).await;

@@ -34,6 +34,9 @@ pub(super) async fn drive(rooms: Arc<Rooms>) {
         let Some(next) = work.next else { return };
         if hints.is_none() && work.queued && listen_at <= now {
             hints = Some(keeper.waiting.events());
+            // What was granted before anybody listened is found by looking.
+            rooms.attend_now(now);
+            continue;
         }
         tokio::select! {
             hint = next_hint(&mut hints) => match hint {
