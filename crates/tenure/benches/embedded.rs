@@ -67,7 +67,8 @@ fn handover(processes: usize) -> bool {
         })
         .collect();
     // All are up before any begins.
-    let mut outputs: Vec<_> = workers.iter_mut().map(|child| BufReader::new(child.stdout.take().unwrap())).collect();
+    let mut outputs: Vec<_> =
+        workers.iter_mut().map(|child| BufReader::new(child.stdout.take().unwrap())).collect();
     for output in &mut outputs {
         output.read_line(&mut String::new()).unwrap();
     }
@@ -102,7 +103,11 @@ fn handover(processes: usize) -> bool {
     println!("hand-over across {processes} processes, hold 0");
     println!("  {hand_overs:.0}/s, {least} to {most} turns per process, {overlaps} overlaps");
     let p50 = median(&mut gaps);
-    println!("  gap ms: p50 {p50:.2}, p95 {:.2}, max {:.2}", gaps[gaps.len() * 95 / 100], gaps[gaps.len() - 1]);
+    println!(
+        "  gap ms: p50 {p50:.2}, p95 {:.2}, max {:.2}",
+        gaps[gaps.len() * 95 / 100],
+        gaps[gaps.len() - 1]
+    );
     let met = verdict("median gap in ms", p50, |gap| gap <= 2.0, "at most 2");
     met & verdict("least turns of a process", *least as f64, |turns| turns >= 1.0, "none starved")
         & verdict("overlaps", overlaps as f64, |overlaps| overlaps == 0.0, "none")
@@ -143,8 +148,10 @@ impl Floor {
     fn open(path: &Path) -> Floor {
         let db = rusqlite::Connection::open(path).unwrap();
         db.pragma_update(None, "journal_mode", "WAL").unwrap();
-        db.execute_batch("CREATE TABLE lease (name TEXT PRIMARY KEY, token INTEGER NOT NULL, owner BLOB) WITHOUT ROWID")
-            .unwrap();
+        db.execute_batch(
+            "CREATE TABLE lease (name TEXT PRIMARY KEY, token INTEGER NOT NULL, owner BLOB) WITHOUT ROWID",
+        )
+        .unwrap();
         Floor(db)
     }
 

@@ -97,7 +97,9 @@ async fn until_async(what: &str, is: impl AsyncFn() -> bool) {
 }
 
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{what}: waited {PATIENCE:?} in vain"))
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: waited {PATIENCE:?} in vain"))
 }
 
 fn secs(seconds: f64) -> Duration {
@@ -306,7 +308,9 @@ async fn an_outage_is_waited_out() {
     pair.faults.set_next(3, Verb::Acquire, Fault::Fail);
     let lease = within("the lease", pair.a.lease("x").acquire()).await.unwrap();
     assert!(lease.is_held());
-    assert!(pair.count(|event| matches!(event, Event::Waiting { busy, .. } if busy.last_error.is_some())) > 0);
+    assert!(
+        pair.count(|event| matches!(event, Event::Waiting { busy, .. } if busy.last_error.is_some())) > 0
+    );
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! the entries, listens for grants and asks again, for as long as anybody waits.
 
 use super::waiting::{ATTEND, Question, Room, Rooms, Stage, State, Wants};
+use crate::keep::record::Timing;
 use crate::store::{Answer, Attended, ENTRY_LIFE, Ending, Hint};
 use crate::words::clock::Instant;
 use crate::words::error::{Error, Result};
@@ -21,8 +22,8 @@ pub(super) async fn drive(rooms: Arc<Rooms>) {
     loop {
         let now = keeper.clock.now();
         let work = rooms.work(now);
-        for (claim, ttl) in work.leave {
-            keeper.discard(claim, Ending::Undone, None, ttl);
+        for (claim, timing) in work.leave {
+            keeper.discard(claim, Ending::Undone, None, timing);
         }
         for (wants, claim) in work.ask {
             let call = keeper.waiting.acquire(wants.ask(claim.clone(), true));
@@ -72,7 +73,7 @@ async fn next_hint(hints: &mut Option<mpsc::Receiver<Hint>>) -> Option<Hint> {
 struct Work {
     ask: Vec<(Wants, Claim)>,
     attend: Vec<Claim>,
-    leave: Vec<(Claim, Duration)>,
+    leave: Vec<(Claim, Timing)>,
     queued: bool,
     /// When to look again; `None`: nobody waits, and the driver is off duty.
     next: Option<Instant>,
@@ -87,7 +88,7 @@ impl Rooms {
             room.tickets.retain(|ticket| !ticket.deliver.is_closed());
             if room.tickets.is_empty() && room.stage != Stage::Asking {
                 entries.remove(&room.claim.owner);
-                work.leave.push((room.claim.clone(), wants.terms.ttl));
+                work.leave.push((room.claim.clone(), wants.timing));
                 return false;
             }
             if let Stage::Again(at) = room.stage {

@@ -27,8 +27,13 @@ pub(super) const ATTEND: Duration = ENTRY_LIFE.checked_div(3).expect("three is n
 
 /// How soon after an answer a waiter looks again of its own accord, at the earliest.
 const SOON: Duration = Duration::from_millis(20);
-/// How long a grant is undone for that nobody asked for any more.
-const LATE: Duration = Duration::from_secs(10);
+/// By what a grant is undone that nobody asked for any more.
+const LATE: Timing = Timing {
+    ttl: Duration::from_secs(10),
+    heartbeat: Duration::from_secs(3),
+    grace: Duration::ZERO,
+    limit: None,
+};
 
 /// Tasks with the same wants share a room.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -266,7 +271,7 @@ impl Rooms {
         };
         self.changed.notify_one();
         for (wants, room) in rooms {
-            self.keeper.clone().discard(room.claim, Ending::Undone, None, wants.terms.ttl);
+            self.keeper.clone().discard(room.claim, Ending::Undone, None, wants.timing);
             for ticket in room.tickets {
                 let _ = ticket.deliver.send(Err(Error::closed()));
             }
@@ -342,7 +347,7 @@ impl Delivery {
         self.open = false;
         let (keeper, record) = (&self.rooms.keeper, &self.record);
         keeper.forget(record.claim.owner);
-        keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.terms.ttl);
+        keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.timing);
     }
 }
 
