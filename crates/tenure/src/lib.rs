@@ -17,6 +17,8 @@ mod words {
     pub mod token;
 }
 
+mod api_stub;
+pub use api_stub::*;
 pub mod store;
 pub mod stores;
 
