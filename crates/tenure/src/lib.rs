@@ -5,28 +5,37 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// The vocabulary; imports nothing.
 mod words {
     pub(crate) mod address;
-    pub mod busy;
-    pub mod clock;
-    pub mod error;
-    pub mod event;
-    pub mod name;
-    pub mod owner;
-    pub mod text;
-    pub mod token;
+    pub(crate) mod busy;
+    pub(crate) mod clock;
+    pub(crate) mod error;
+    pub(crate) mod event;
+    pub(crate) mod name;
+    pub(crate) mod owner;
+    pub(crate) mod text;
+    pub(crate) mod token;
 }
 
-mod api_stub;
-pub use api_stub::*;
+pub mod blocking;
+mod connect;
+mod hold;
+mod keep;
+pub mod metrics;
 pub mod store;
 pub mod stores;
 
+pub use connect::schemes;
+pub use hold::client::{Client, ClientBuilder};
+pub use hold::lease::{Fence, Lease};
+pub use hold::request::{Acquired, Request};
+pub use keep::record::State;
 pub use words::busy::{Busy, Holder, Why};
 pub use words::clock::{Clock, Instant};
 pub use words::error::{Error, ErrorKind, Loss, Reason, Result};
 pub use words::event::Event;
 pub use words::name::Name;
 pub use words::owner::{Claim, Label, Owner};
-pub use words::text::{Escaped, escaped, shortened};
+pub use words::text::{Escaped, duration, escaped, shortened};
 pub use words::token::Token;

@@ -18,7 +18,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// An instant of the suspend-aware clock, in nanoseconds since boot.
 ///
 /// Arithmetic saturates: an instant is never before boot, a difference never negative.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
@@ -81,6 +81,15 @@ impl Clock {
         let start = Instant::from_nanos(1_000_000_000_000);
         let wall = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         Clock(Some(Arc::new(Manual { now: Mutex::new((start, wall)), moved: Notify::new() })))
+    }
+
+    /// Whether both are the same clock.
+    pub(crate) fn is(&self, other: &Clock) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 
     /// Now, suspend counted.

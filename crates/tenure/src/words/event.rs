@@ -7,6 +7,7 @@ use super::name::Name;
 use super::owner::Claim;
 use super::token::Token;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +85,10 @@ impl Events {
     }
 
     pub(crate) fn emit(&self, event: &Event) {
-        self.0.iter().for_each(|observer| observer(event));
+        for observer in &self.0 {
+            // An observer's fault must not end the thread that renews.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer(event)));
+        }
     }
 }
 

@@ -79,6 +79,12 @@ impl fmt::Display for Name {
     }
 }
 
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl std::str::FromStr for Name {
     type Err = Error;
     fn from_str(text: &str) -> Result<Name> {

@@ -1,6 +1,7 @@
 //! Text that came from a store or another process is shown escaped (C14).
 
 use std::fmt::{self, Write};
+use std::time::Duration;
 
 /// Shows `text` with everything that could steer a terminal written as `\u{..}`.
 ///
@@ -56,4 +57,32 @@ pub fn shortened(text: &str, width: usize) -> String {
     let kept = width.saturating_sub(1);
     let (head, tail) = (kept - kept / 2, kept / 2);
     text.chars().take(head).chain(std::iter::once('…')).chain(text.chars().skip(length - tail)).collect()
+}
+
+/// A duration as people write it: `10s`, `1m30s`, `250ms`; parts below a
+/// millisecond are left out unless nothing else is there.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(tenure::duration(Duration::from_millis(90_250)), "1m30s250ms");
+/// assert_eq!(tenure::duration(Duration::ZERO), "0s");
+/// ```
+pub fn duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis == 0 {
+        return match duration.as_micros() {
+            0 => "0s".to_owned(),
+            micros => format!("{micros}us"),
+        };
+    }
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+    let mut rest = millis;
+    let mut text = String::new();
+    for (unit, length) in units {
+        if rest >= length {
+            text += &format!("{}{unit}", rest / length);
+            rest %= length;
+        }
+    }
+    text
 }

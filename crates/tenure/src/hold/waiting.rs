@@ -1,0 +1,602 @@
+//! Waiting (C7, C8). The tasks of a client that want one name on the same terms
+//! sit in one room, and the room has one entry in the store's queue.
+//!
+//! A room is served by whoever brings an answer: the caller that asked first, a
+//! job that finishes what a gone caller began, or the driver, a job on the
+//! keeper's thread that runs for as long as somebody waits. All of them hand the
+//! answer to [`Rooms::answered`], so a grant meets the tasks in one place.
+
+use super::lease::Lease;
+use crate::keep::keeper::{Keeper, Unsettled};
+use crate::keep::record::{Record, Timing};
+use crate::store::{Answer, Ask, Attended, ENTRY_LIFE, Ending, Grant, Hint, Pending, Terms};
+use crate::words::busy::{Busy, Why};
+use crate::words::clock::Instant;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::event::Event;
+use crate::words::name::Name;
+use crate::words::owner::{Claim, Label, Owner};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// How often the entries of a client are attended to (C8).
+const ATTEND: Duration = ENTRY_LIFE.checked_div(3).expect("three is not zero");
+
+/// How soon after an answer a waiter looks again of its own accord, at the earliest.
+const SOON: Duration = Duration::from_millis(20);
+/// How long a grant is undone for that nobody asked for any more.
+const LATE: Duration = Duration::from_secs(10);
+
+/// Tasks with the same wants share a room.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Wants {
+    pub(crate) name: Name,
+    pub(crate) label: Label,
+    pub(crate) terms: Terms,
+    pub(crate) timing: Timing,
+}
+
+impl Wants {
+    pub(crate) fn ask(&self, claim: Claim, queue: bool) -> Ask {
+        Ask { claim, label: self.label.clone(), terms: self.terms, queue }
+    }
+}
+
+/// Where the tasks of one client wait.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    keeper: Arc<Keeper>,
+    state: Mutex<State>,
+    /// For the driver: look again.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rooms: HashMap<Wants, Room>,
+    /// Which room an entry belongs to.
+    entries: HashMap<Owner, Wants>,
+    driven: bool,
+    attending: bool,
+    attend_at: Option<Instant>,
+    tickets: u64,
+}
+
+#[derive(Debug)]
+struct Room {
+    claim: Claim,
+    _unsettled: Unsettled,
+    stage: Stage,
+    tickets: VecDeque<Ticket>,
+    last: Option<Busy>,
+    failures: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A question for the claim is under way.
+    Asking,
+    /// The store has an entry for the claim.
+    Queued,
+    /// To be asked at that instant.
+    Again(Instant),
+}
+
+#[derive(Debug)]
+struct Ticket {
+    number: u64,
+    since: Instant,
+    deliver: oneshot::Sender<Result<Delivery>>,
+}
+
+impl Rooms {
+    pub(crate) fn new(keeper: Arc<Keeper>) -> Arc<Rooms> {
+        Arc::new(Rooms { keeper, state: Mutex::default(), changed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the name is granted.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, it leaves the queue; what it had asked for passes to
+    /// the next task or is undone.
+    pub(crate) async fn acquire(self: &Arc<Self>, seat: &mut Option<Seat>, wants: &Wants) -> Result<Lease> {
+        loop {
+            let first = self.sit(seat, wants)?;
+            if let Some(claim) = first {
+                let call = self.keeper.store.acquire(wants.ask(claim.clone(), true));
+                Question { rooms: self.clone(), wants: wants.clone(), claim, call: Some(call) }
+                    .await_answer()
+                    .await;
+            }
+            let Some(Seat { ticket, .. }) = seat.as_mut() else { return Err(Error::closed()) };
+            let delivered = tokio::select! {
+                biased;
+                delivered = ticket => delivered.unwrap_or_else(|_| Err(Error::closed())),
+                error = self.keeper.broken() => Err(error),
+            };
+            *seat = None;
+            // What ran out between the delivery and this poll is no lease (C2).
+            if let Some(lease) = delivered?.take() {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// Takes a seat; for the first one in a room, the claim to ask for.
+    fn sit(self: &Arc<Self>, seat: &mut Option<Seat>, wants: &Wants) -> Result<Option<Claim>> {
+        let (deliver, ticket) = oneshot::channel();
+        let mut state = self.lock();
+        self.keeper.open()?;
+        state.tickets += 1;
+        let number = state.tickets;
+        let ticket_of = Ticket { number, since: self.keeper.clock.now(), deliver };
+        *seat = Some(Seat { rooms: self.clone(), wants: wants.clone(), number, ticket });
+        if let Some(room) = state.rooms.get_mut(wants) {
+            room.tickets.push_back(ticket_of);
+            return Ok(None);
+        }
+        let claim = self.open_room(&mut state, wants, VecDeque::from([ticket_of]), Stage::Asking);
+        Ok(Some(claim))
+    }
+
+    /// A room with a claim that was never used before.
+    fn open_room(&self, state: &mut State, wants: &Wants, tickets: VecDeque<Ticket>, stage: Stage) -> Claim {
+        let claim = Claim::fresh(wants.name.clone());
+        let unsettled = self.keeper.clone().unsettled(claim.owner);
+        state.entries.insert(claim.owner, wants.clone());
+        let room =
+            Room { claim: claim.clone(), _unsettled: unsettled, stage, tickets, last: None, failures: 0 };
+        state.rooms.insert(wants.clone(), room);
+        claim
+    }
+
+    /// Takes the store's answer for a claim in. The one place where a grant meets
+    /// the tasks.
+    fn answered(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
+        let mut state = self.lock();
+        let room = state.entries.get(&claim.owner).cloned();
+        let Some((wants, room)) = room.and_then(|wants| Some((wants.clone(), state.rooms.get_mut(&wants)?)))
+        else {
+            drop(state);
+            // Its room is gone, or on another claim by now. A hint may also repeat
+            // what an attendance told before: that lease is in its holder's hands.
+            if !self.keeper.keeps(claim.owner) {
+                self.keeper.discard(claim.clone(), Ending::Undone, None, LATE);
+            }
+            return;
+        };
+        match answer {
+            Ok(Answer::Granted(grant)) => self.granted(state, &wants, grant),
+            Ok(Answer::Busy(busy)) => {
+                room.failures = 0;
+                room.stage = Stage::Queued;
+                let look = busy.left().map(|left| self.keeper.clock.now() + left.max(SOON));
+                let news = room.learn(busy);
+                let attend = self.keeper.clock.now() + jittered(ATTEND);
+                let at = look.map_or(attend, |look| look.min(attend));
+                state.attend_at = Some(state.attend_at.map_or(at, |old| old.min(at)));
+                self.go_on(state);
+                self.tell(wants, news);
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                // Granted or not: unknown. Asking again for the same claim tells.
+                room.failures += 1;
+                let pause = Duration::from_millis(50 << room.failures.min(4)).min(Duration::from_secs(1));
+                room.stage = Stage::Again(self.keeper.clock.now() + jittered(pause));
+                let news = room.fail(error);
+                self.go_on(state);
+                self.tell(wants, news);
+            }
+            Err(error) => {
+                let room = state.rooms.remove(&wants);
+                state.entries.remove(&claim.owner);
+                drop(state);
+                for ticket in room.into_iter().flat_map(|room| room.tickets) {
+                    // A task that left does not mind.
+                    let _ = ticket.deliver.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Gives a grant to the first task that still waits; undoes it when there is none.
+    fn granted(self: &Arc<Self>, mut state: MutexGuard<'_, State>, wants: &Wants, grant: Grant) {
+        let Some(room) = state.rooms.remove(wants) else { return };
+        state.entries.remove(&room.claim.owner);
+        let now = self.keeper.clock.now();
+        let record = Arc::new(Record::new(room.claim.clone(), &grant, wants.timing, now));
+        // An answer that came too late gives nothing (C2); the wait goes on.
+        let void = grant.trust.deadline() <= now;
+        if !void {
+            self.keeper.keep(record.clone(), grant.handed_over);
+        }
+        let delivery = Delivery { rooms: self.clone(), wants: wants.clone(), record, since: now, open: true };
+        let mut tickets = room.tickets;
+        let undelivered = match void {
+            true => Some(delivery),
+            false => deliver(&mut tickets, delivery),
+        };
+        tickets.retain(|ticket| !ticket.deliver.is_closed());
+        if !tickets.is_empty() {
+            // Clients take turns: the rest registers again, at the tail (C8).
+            self.open_room(&mut state, wants, tickets, Stage::Again(now));
+        }
+        self.go_on(state);
+        if let Some(mut delivery) = undelivered {
+            delivery.undo();
+        }
+    }
+
+    /// Sees to it that the driver runs if anybody waits.
+    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.driven {
+            self.changed.notify_one();
+        } else if !state.rooms.is_empty() {
+            state.driven = true;
+            drop(state);
+            self.keeper.clone().spawn(drive(self.clone()));
+        }
+    }
+
+    fn tell(&self, wants: Wants, news: Option<Busy>) {
+        if let Some(busy) = news {
+            self.keeper.events.emit(&Event::Waiting { name: wants.name, busy });
+        }
+    }
+
+    /// C13: no task waits any longer.
+    pub(crate) fn close(&self) {
+        let rooms: Vec<_> = {
+            let mut state = self.lock();
+            state.entries.clear();
+            state.rooms.drain().collect()
+        };
+        self.changed.notify_one();
+        for (wants, room) in rooms {
+            self.keeper.clone().discard(room.claim, Ending::Undone, None, wants.terms.ttl);
+            for ticket in room.tickets {
+                let _ = ticket.deliver.send(Err(Error::closed()));
+            }
+        }
+    }
+}
+
+/// Offers a delivery to each task in turn; gives it back when all are gone.
+fn deliver(tickets: &mut VecDeque<Ticket>, mut delivery: Delivery) -> Option<Delivery> {
+    while let Some(ticket) = tickets.pop_front() {
+        delivery.since = ticket.since;
+        match ticket.deliver.send(Ok(delivery)) {
+            Ok(()) => return None,
+            Err(Ok(back)) => delivery = back,
+            Err(Err(_)) => return None,
+        }
+    }
+    Some(delivery)
+}
+
+impl Room {
+    /// Keeps what the store said; gives it back when it is news.
+    fn learn(&mut self, busy: Busy) -> Option<Busy> {
+        let same = |old: &Busy| {
+            let holder = |why: &Why| match why {
+                Why::Held(holder) => Some(holder.owner),
+                _ => None,
+            };
+            std::mem::discriminant(&old.why) == std::mem::discriminant(&busy.why)
+                && holder(&old.why) == holder(&busy.why)
+                && old.place == busy.place
+                && old.last_error.is_none()
+        };
+        let news = !self.last.as_ref().is_some_and(same);
+        self.last = Some(busy.clone());
+        news.then_some(busy)
+    }
+
+    /// Keeps an error beside what was known.
+    fn fail(&mut self, error: Error) -> Option<Busy> {
+        let known =
+            self.last.get_or_insert(Busy { why: Why::Queued, waiting: 0, place: None, last_error: None });
+        let news = known.last_error.is_none();
+        known.last_error = Some(error);
+        news.then(|| known.clone())
+    }
+}
+
+/// A grant on its way to a task. Dropped before it was taken, it passes to the
+/// next one or is undone.
+#[derive(Debug)]
+struct Delivery {
+    rooms: Arc<Rooms>,
+    wants: Wants,
+    record: Arc<Record>,
+    since: Instant,
+    open: bool,
+}
+
+impl Delivery {
+    /// The lease, unless it has run out meanwhile.
+    fn take(mut self) -> Option<Lease> {
+        let keeper = &self.rooms.keeper;
+        if !self.record.is_held(keeper.clock.now(), &keeper.events) {
+            self.undo();
+            return None;
+        }
+        self.open = false;
+        Some(Lease::handed_out(keeper.clone(), self.record.clone(), self.since))
+    }
+
+    fn undo(&mut self) {
+        self.open = false;
+        let (keeper, record) = (&self.rooms.keeper, &self.record);
+        keeper.forget(record.claim.owner);
+        keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.terms.ttl);
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        let next = Delivery {
+            rooms: self.rooms.clone(),
+            wants: self.wants.clone(),
+            record: self.record.clone(),
+            since: self.since,
+            open: true,
+        };
+        let rooms = self.rooms.clone();
+        let undelivered = {
+            let mut state = rooms.lock();
+            match state.rooms.get_mut(&self.wants) {
+                Some(room) => deliver(&mut room.tickets, next),
+                None => Some(next),
+            }
+        };
+        rooms.changed.notify_one();
+        if let Some(mut delivery) = undelivered {
+            delivery.undo();
+        }
+    }
+}
+
+/// A task's seat in a room.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    rooms: Arc<Rooms>,
+    wants: Wants,
+    number: u64,
+    ticket: oneshot::Receiver<Result<Delivery>>,
+}
+
+impl Seat {
+    /// What the store said last.
+    pub(crate) fn last(&self) -> Option<Busy> {
+        self.rooms.lock().rooms.get(&self.wants)?.last.clone()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.ticket.close();
+        let mut state = self.rooms.lock();
+        let Some(room) = state.rooms.get_mut(&self.wants) else { return };
+        let before = room.tickets.len();
+        room.tickets.retain(|ticket| ticket.number != self.number);
+        if room.tickets.len() < before && room.tickets.is_empty() {
+            // The driver gives the entry up; while a question is under way
+            // whoever takes its answer does.
+            self.rooms.go_on(state);
+        }
+    }
+}
+
+/// A question for a claim under way. Dropped, it is finished in the background.
+struct Question {
+    rooms: Arc<Rooms>,
+    wants: Wants,
+    claim: Claim,
+    call: Option<Pending<Answer>>,
+}
+
+impl Question {
+    async fn await_answer(mut self) {
+        let keeper = self.rooms.keeper.clone();
+        let limit = self.wants.timing.call_limit();
+        let answer = keeper.bounded_in(limit, &mut self.call).await;
+        // What is late is asked for again, for the same claim.
+        self.call = None;
+        self.rooms.answered(&self.claim, answer);
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let (rooms, claim, limit) = (self.rooms.clone(), self.claim.clone(), self.wants.timing.call_limit());
+        self.rooms.keeper.clone().spawn(async move {
+            let answer = rooms.keeper.bounded(limit, call).await;
+            rooms.answered(&claim, answer);
+        });
+    }
+}
+
+/// The driver: attends to the entries, listens for grants, asks again. Ends when
+/// nobody waits.
+async fn drive(rooms: Arc<Rooms>) {
+    let keeper = rooms.keeper.clone();
+    let mut hints: Option<mpsc::Receiver<Hint>> = None;
+    let mut listen_at = keeper.clock.now();
+    loop {
+        let now = keeper.clock.now();
+        let work = rooms.work(now);
+        for (claim, ttl) in work.leave {
+            keeper.discard(claim, Ending::Undone, None, ttl);
+        }
+        for (wants, claim) in work.ask {
+            let call = keeper.waiting.acquire(wants.ask(claim.clone(), true));
+            drop(Question { rooms: rooms.clone(), wants, claim, call: Some(call) });
+        }
+        if !work.attend.is_empty() {
+            rooms.attend(work.attend, true);
+        }
+        let Some(next) = work.next else { return };
+        if hints.is_none() && work.queued && listen_at <= now {
+            hints = Some(keeper.waiting.events());
+        }
+        tokio::select! {
+            hint = next_hint(&mut hints) => match hint {
+                Some(Hint::Granted(claim, grant)) => rooms.answered(&claim, Ok(Answer::Granted(grant))),
+                Some(Hint::Look(name)) => {
+                    let entries = rooms.entries_of(&name);
+                    if !entries.is_empty() {
+                        rooms.attend(entries, false);
+                    }
+                }
+                Some(Hint::LookAll) => rooms.attend_now(keeper.clock.now()),
+                // The store stopped listening: what it would have said is asked for.
+                None => {
+                    hints = None;
+                    listen_at = keeper.clock.now() + ATTEND;
+                    rooms.attend_now(keeper.clock.now());
+                }
+            },
+            () = rooms.changed.notified() => {}
+            () = keeper.clock.sleep_until(next) => {}
+        }
+    }
+}
+
+async fn next_hint(hints: &mut Option<mpsc::Receiver<Hint>>) -> Option<Hint> {
+    match hints {
+        Some(hints) => hints.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the driver is to do now.
+struct Work {
+    ask: Vec<(Wants, Claim)>,
+    attend: Vec<Claim>,
+    leave: Vec<(Claim, Duration)>,
+    queued: bool,
+    /// When to look again; `None`: nobody waits, and the driver is off duty.
+    next: Option<Instant>,
+}
+
+impl Rooms {
+    fn work(&self, now: Instant) -> Work {
+        let mut state = self.lock();
+        let mut work = Work { ask: vec![], attend: vec![], leave: vec![], queued: false, next: None };
+        let State { rooms, entries, attend_at, attending, .. } = &mut *state;
+        rooms.retain(|wants, room| {
+            room.tickets.retain(|ticket| !ticket.deliver.is_closed());
+            if room.tickets.is_empty() && room.stage != Stage::Asking {
+                entries.remove(&room.claim.owner);
+                work.leave.push((room.claim.clone(), wants.terms.ttl));
+                return false;
+            }
+            if let Stage::Again(at) = room.stage {
+                if at <= now {
+                    room.stage = Stage::Asking;
+                    work.ask.push((wants.clone(), room.claim.clone()));
+                } else {
+                    work.next = Some(work.next.map_or(at, |next| next.min(at)));
+                }
+            }
+            work.queued |= room.stage == Stage::Queued;
+            true
+        });
+        if work.queued && !*attending {
+            if attend_at.is_none_or(|at| at <= now) {
+                *attending = true;
+                *attend_at = Some(now + jittered(ATTEND));
+                work.attend = queued(rooms).collect();
+            }
+            let at = attend_at.unwrap_or(now);
+            work.next = Some(work.next.map_or(at, |next| next.min(at)));
+        }
+        if rooms.is_empty() {
+            state.driven = false;
+            state.attend_at = None;
+        } else {
+            work.next.get_or_insert(now + ENTRY_LIFE);
+        }
+        work
+    }
+
+    fn entries_of(&self, name: &Name) -> Vec<Claim> {
+        queued(&self.lock().rooms).filter(|claim| claim.name == *name).collect()
+    }
+
+    fn attend_now(&self, now: Instant) {
+        self.lock().attend_at = Some(now);
+    }
+
+    /// Attends to entries, in a job of its own: a slow answer does not hold up the hints.
+    fn attend(self: &Arc<Self>, entries: Vec<Claim>, all: bool) {
+        let rooms = self.clone();
+        let call = rooms.keeper.waiting.attend(entries.clone());
+        self.keeper.clone().spawn(async move {
+            let answer = rooms.keeper.bounded(ENTRY_LIFE, call).await;
+            if all {
+                rooms.lock().attending = false;
+                rooms.changed.notify_one();
+            }
+            let attended = answer.unwrap_or_else(|error| vec![Attended::Unknown(error); entries.len()]);
+            for (claim, attended) in entries.iter().zip(attended) {
+                match attended {
+                    Attended::Waiting(busy) => rooms.answered_if_queued(claim, Ok(Answer::Busy(busy))),
+                    Attended::Granted(grant) => rooms.answered_if_queued(claim, Ok(Answer::Granted(grant))),
+                    Attended::Gone => rooms.requeue(claim),
+                    Attended::Unknown(error) => rooms.note(claim, error),
+                }
+            }
+        });
+    }
+
+    /// What is attended may have been answered, or left, meanwhile by another way.
+    fn answered_if_queued(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
+        let waits = {
+            let state = self.lock();
+            let room = state.entries.get(&claim.owner).and_then(|wants| state.rooms.get(wants));
+            room.is_some_and(|room| room.stage == Stage::Queued)
+        };
+        if waits {
+            self.answered(claim, answer);
+        }
+    }
+
+    /// C8: a waiter whose own registration is gone notices and queues again.
+    fn requeue(self: &Arc<Self>, claim: &Claim) {
+        let mut state = self.lock();
+        let Some(wants) = state.entries.remove(&claim.owner) else { return };
+        let Some(room) = state.rooms.remove(&wants) else { return };
+        self.open_room(&mut state, &wants, room.tickets, Stage::Again(self.keeper.clock.now()));
+        self.go_on(state);
+    }
+
+    fn note(&self, claim: &Claim, error: Error) {
+        let mut state = self.lock();
+        let Some(wants) = state.entries.get(&claim.owner).cloned() else { return };
+        let news = state.rooms.get_mut(&wants).and_then(|room| room.fail(error));
+        drop(state);
+        self.tell(wants, news);
+    }
+}
+
+fn queued(rooms: &HashMap<Wants, Room>) -> impl Iterator<Item = Claim> {
+    rooms.values().filter(|room| room.stage == Stage::Queued).map(|room| room.claim.clone())
+}
+
+/// Between 80 and 100 % of `duration`, so that clients do not march in step.
+fn jittered(duration: Duration) -> Duration {
+    let [random, ..] = crate::words::owner::random_bits();
+    duration * (800 + u32::from(random) * 200 / 255) / 1000
+}

@@ -1,0 +1,508 @@
+//! The keeper: one background thread with a store handle of its own. It renews
+//! what is held, announces what is lost, and finishes what callers began and
+//! left (C3, C5, C7, C10).
+
+use super::plan::{Beat, Plan};
+use super::record::Record;
+use crate::store::{Answer, Ending, Outcome, Pending, Released, Renewed, Session, Store};
+use crate::words::clock::{Clock, Instant};
+use crate::words::error::{Error, ErrorKind, Reason, Result};
+use crate::words::event::{Event, Events};
+use crate::words::owner::{Claim, Owner};
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// C12: the longest that a store call may take.
+const MAX_CALL: Duration = Duration::from_secs(5);
+/// C12: the most clean-ups under way; what is beyond them lapses.
+const MAX_CLEANUPS: usize = 10_000;
+
+/// What the handles, the waiters and the keeper's thread share.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) clock: Clock,
+    pub(crate) events: Events,
+    /// The connection of the callers.
+    pub(crate) store: Arc<dyn Store>,
+    /// The connection of the waiters and the clean-ups.
+    pub(crate) waiting: Arc<dyn Store>,
+    runtime: Handle,
+    plan: Mutex<Plan>,
+    /// Claims that are asked for or cleaned up, so not strays (C5).
+    unsettled: Mutex<HashSet<Owner>>,
+    confirms: mpsc::UnboundedSender<(Owner, oneshot::Sender<Result<()>>)>,
+    /// The plan changed so that the thread must look at it now.
+    wake: Notify,
+    /// A handle or a background job ended.
+    quieter: Notify,
+    jobs: AtomicUsize,
+    cleanups: AtomicUsize,
+    abandoned: AtomicBool,
+    closing: AtomicBool,
+    broken: AtomicBool,
+    /// C7: a forked child's handles are inert.
+    process: u32,
+}
+
+impl Keeper {
+    /// Starts the thread.
+    pub(crate) fn start(store: Arc<dyn Store>, clock: Clock, events: Events) -> Result<Arc<Keeper>> {
+        let cannot = |error: std::io::Error| {
+            Error::because(ErrorKind::Unavailable, "the keeper's thread cannot be started", error)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+        let (confirms, inbox) = mpsc::unbounded_channel();
+        let keeper = Arc::new(Keeper {
+            clock,
+            events,
+            waiting: store.handle(),
+            store,
+            runtime: runtime.handle().clone(),
+            plan: Mutex::default(),
+            unsettled: Mutex::default(),
+            confirms,
+            wake: Notify::new(),
+            quieter: Notify::new(),
+            jobs: AtomicUsize::new(0),
+            cleanups: AtomicUsize::new(0),
+            abandoned: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            process: std::process::id(),
+        });
+        let thread = Thread { keeper: keeper.clone(), beats: keeper.store.handle(), inbox };
+        std::thread::Builder::new()
+            .name("tenure-keeper".into())
+            .spawn(move || {
+                let broken = Broken(thread.keeper.clone());
+                runtime.block_on(thread.run());
+                std::mem::forget(broken);
+            })
+            .map_err(cannot)?;
+        Ok(keeper)
+    }
+
+    /// Whether requests are taken.
+    pub(crate) fn open(&self) -> Result<()> {
+        if self.forked() {
+            Err(Error::new(ErrorKind::Closed, "a forked child cannot use its parent's client: connect anew"))
+        } else if self.broken.load(Ordering::Acquire) {
+            Err(Error::new(ErrorKind::Closed, "the thread that renews ended: nothing is granted any more"))
+        } else if self.closing.load(Ordering::Acquire) {
+            Err(Error::closed())
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// From now on the lease is renewed and its deadline watched.
+    pub(crate) fn keep(&self, record: Arc<Record>, urgent: bool) {
+        let now = self.clock.now();
+        let mut plan = self.plan();
+        let before = plan.next();
+        plan.insert(record.clone(), urgent, now);
+        let sooner = before.is_none_or(|before| plan.next().is_some_and(|next| next < before));
+        drop(plan);
+        if sooner {
+            self.wake.notify_one();
+        }
+        if self.open().is_err() {
+            let reason = if self.closing.load(Ordering::Acquire) { Reason::Closed } else { Reason::Broken };
+            record.lose(reason, now, &self.events);
+        }
+    }
+
+    /// What is answered about this lease from now on is no loss.
+    pub(crate) fn forget(&self, owner: Owner) {
+        self.plan().remove(owner);
+        self.quieter.notify_waiters();
+        self.settle_down();
+    }
+
+    pub(crate) fn keeps(&self, owner: Owner) -> bool {
+        self.plan().contains(owner)
+    }
+
+    /// Ready, with what to say, when the thread has ended by a panic.
+    pub(crate) async fn broken(&self) -> Error {
+        loop {
+            let mut quieter = std::pin::pin!(self.quieter.notified());
+            quieter.as_mut().enable();
+            if self.broken.load(Ordering::Acquire) {
+                return Error::new(
+                    ErrorKind::Closed,
+                    "the thread that renews ended: nothing is granted any more",
+                );
+            }
+            quieter.await;
+        }
+    }
+
+    /// A renewal answered just now (C2).
+    pub(crate) async fn confirm(&self, owner: Owner) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || Error::new(ErrorKind::Closed, "the thread that renews ended");
+        self.confirms.send((owner, answer)).map_err(|_| ended())?;
+        self.wake.notify_one();
+        answered.await.map_err(|_| ended())?
+    }
+
+    /// Runs a job of the waiters on the keeper's thread; it goes on when its caller is gone.
+    pub(crate) fn spawn(self: &Arc<Self>, job: impl Future<Output = ()> + Send + 'static) {
+        if self.forked() {
+            return;
+        }
+        self.jobs.fetch_add(1, Ordering::AcqRel);
+        let done = Job(self.clone());
+        self.runtime.spawn(async move {
+            let _done = done;
+            job.await;
+        });
+    }
+
+    /// A claim that is asked for; settled when the guard is dropped.
+    pub(crate) fn unsettled(self: &Arc<Self>, owner: Owner) -> Unsettled {
+        self.lock_unsettled().insert(owner);
+        Unsettled { keeper: self.clone(), owner }
+    }
+
+    /// Finishes a call that its caller left, and undoes what it brought.
+    pub(crate) fn adopt(self: &Arc<Self>, call: Pending<Answer>, claim: Claim, ttl: Duration) {
+        let keeper = self.clone();
+        let unsettled = self.unsettled(claim.owner);
+        self.spawn(async move {
+            match keeper.bounded(ttl.min(MAX_CALL), call).await {
+                Ok(Answer::Busy(busy)) if busy.place.is_none() => {}
+                Ok(Answer::Granted(grant)) => {
+                    keeper.clean_up(&claim, Ending::Undone, grant.trust.session, ttl).await;
+                }
+                _ => keeper.clean_up(&claim, Ending::Undone, None, ttl).await,
+            }
+            drop(unsettled);
+        });
+    }
+
+    /// Releases a claim in the background, for as long as it could be held (C7).
+    pub(crate) fn discard(
+        self: &Arc<Self>,
+        claim: Claim,
+        ending: Ending,
+        session: Option<Session>,
+        ttl: Duration,
+    ) {
+        if self.forked() || self.cleanups.fetch_add(1, Ordering::AcqRel) >= MAX_CLEANUPS {
+            self.cleanups.fetch_sub(1, Ordering::AcqRel);
+            return;
+        }
+        let keeper = self.clone();
+        let unsettled = self.unsettled(claim.owner);
+        self.spawn(async move {
+            keeper.clean_up(&claim, ending, session, ttl).await;
+            keeper.cleanups.fetch_sub(1, Ordering::AcqRel);
+            drop(unsettled);
+        });
+    }
+
+    async fn clean_up(&self, claim: &Claim, ending: Ending, session: Option<Session>, ttl: Duration) {
+        let until = self.clock.now() + ttl;
+        let mut pause = Duration::from_millis(50);
+        loop {
+            let call = self.waiting.release(claim.clone(), ending);
+            let Err(error) = self.bounded(ttl.min(MAX_CALL), call).await else { return };
+            if self.clock.now() >= until || error.kind() == ErrorKind::Closed {
+                // Its session may be kept alive by other leases: without this the
+                // name could stay blocked by nobody for as long as they are held.
+                if let Some(session) = session {
+                    self.waiting.retire(session);
+                }
+                return;
+            }
+            self.clock.sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// Releases a claim now, and says what became of it (C6).
+    pub(crate) async fn release(&self, record: &Record) -> Result<Released> {
+        let limit = record.timing.call_limit();
+        let until = self.clock.now() + limit;
+        let mut sent_in_time = false;
+        loop {
+            let now = self.clock.now();
+            let call = self.store.release(record.claim.clone(), Ending::Released);
+            match self.bounded((until - now).max(limit / 4), call).await {
+                Ok(Released::Gone(reason))
+                    if sent_in_time && !matches!(reason, Some(Reason::Revoked | Reason::Taken)) =>
+                {
+                    return Ok(Released::Released);
+                }
+                Ok(released) => return Ok(released),
+                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
+                Err(error) if self.clock.now() + limit / 4 >= until => return Err(error),
+                Err(_) => sent_in_time |= now < record.trust().deadline(),
+            }
+            self.clock.sleep(limit / 20).await;
+        }
+    }
+
+    /// A store call's answer, or `Unavailable` when it takes too long or panics.
+    pub(crate) async fn bounded<T>(&self, limit: Duration, call: Pending<T>) -> Result<T> {
+        self.bounded_in(limit, &mut Some(call)).await
+    }
+
+    /// The same for a call in a slot: empty once answered, so that whoever drops
+    /// this knows whether anything is still under way.
+    pub(crate) async fn bounded_in<T>(&self, limit: Duration, slot: &mut Option<Pending<T>>) -> Result<T> {
+        let answer = poll_fn(|cx| {
+            let Some(call) = slot.as_mut() else { return Poll::Ready(Err(Error::closed())) };
+            let answer = match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(answer)) => answer,
+                Err(_) => Err(Error::unavailable("the store panicked")),
+            };
+            *slot = None;
+            Poll::Ready(answer)
+        });
+        let late = || Err(Error::unavailable(format!("the store gave no answer within {limit:.1?}")));
+        self.clock.timeout(limit, answer).await.unwrap_or_else(late)
+    }
+
+    /// No handle of the client is left.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Takes no requests any more.
+    pub(crate) fn shut(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// C13: announces `Closed`, waits until each lease is released or has lapsed,
+    /// and gives the claims that lapsed.
+    pub(crate) async fn close(&self) -> Vec<Claim> {
+        self.shut();
+        let now = self.clock.now();
+        self.each_record(|record| record.lose(Reason::Closed, now, &self.events));
+        let lapsed = loop {
+            let mut quieter = std::pin::pin!(self.quieter.notified());
+            quieter.as_mut().enable();
+            let now = self.clock.now();
+            let mut until = now;
+            let mut working = Vec::new();
+            self.each_record(|record| {
+                // Until the store itself has let go, so that ending the session
+                // below takes nothing from a holder that still works.
+                until = until.max(record.trust().sent + record.timing.ttl);
+                working.push(record.claim.clone());
+            });
+            if until <= now {
+                break working;
+            }
+            tokio::select! {
+                () = quieter => {}
+                () = self.clock.sleep_until(until) => {}
+            }
+        };
+        while self.jobs.load(Ordering::Acquire) > 0 {
+            let mut quieter = std::pin::pin!(self.quieter.notified());
+            quieter.as_mut().enable();
+            if self.jobs.load(Ordering::Acquire) > 0 {
+                quieter.await;
+            }
+        }
+        // What it would free is free or lapses by itself: no error matters here.
+        let _ = self.bounded(MAX_CALL, self.waiting.close()).await;
+        lapsed
+    }
+
+    fn each_record(&self, mut visit: impl FnMut(&Arc<Record>)) {
+        let records: Vec<_> = self.plan().records().cloned().collect();
+        records.iter().for_each(&mut visit);
+    }
+
+    fn settle_down(&self) {
+        if self.abandoned.load(Ordering::Acquire) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_unsettled(&self) -> MutexGuard<'_, HashSet<Owner>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See [`Keeper::unsettled`].
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    keeper: Arc<Keeper>,
+    owner: Owner,
+}
+
+impl Unsettled {
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        self.keeper.lock_unsettled().remove(&self.owner);
+    }
+}
+
+/// A background job under way.
+struct Job(Arc<Keeper>);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.0.jobs.fetch_sub(1, Ordering::AcqRel);
+        self.0.quieter.notify_waiters();
+        self.0.settle_down();
+    }
+}
+
+/// Dropped only when the thread panics: then nothing is renewed any more, and
+/// every holder is told at once.
+struct Broken(Arc<Keeper>);
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        self.0.broken.store(true, Ordering::Release);
+        let now = self.0.clock.now();
+        self.0.each_record(|record| record.lose(Reason::Broken, now, &self.0.events));
+        self.0.quieter.notify_waiters();
+    }
+}
+
+/// The thread's own part.
+struct Thread {
+    keeper: Arc<Keeper>,
+    /// The connection of the heartbeats.
+    beats: Arc<dyn Store>,
+    inbox: mpsc::UnboundedReceiver<(Owner, oneshot::Sender<Result<()>>)>,
+}
+
+impl Thread {
+    async fn run(mut self) {
+        let keeper = self.keeper.clone();
+        loop {
+            let now = keeper.clock.now();
+            let (due, next) = {
+                let mut plan = keeper.plan();
+                (plan.advance(now, &keeper.events), plan.next())
+            };
+            due.into_iter().for_each(|beat| self.send(beat, None));
+            if self.finished() {
+                break;
+            }
+            tokio::select! {
+                () = keeper.wake.notified() => {}
+                Some((owner, answer)) = self.inbox.recv() => self.confirm(owner, answer),
+                () = sleep_until(&keeper.clock, next) => {}
+            }
+        }
+        let _ = keeper.bounded(MAX_CALL, self.beats.close()).await;
+    }
+
+    fn finished(&self) -> bool {
+        self.keeper.abandoned.load(Ordering::Acquire)
+            && self.keeper.jobs.load(Ordering::Acquire) == 0
+            && self.keeper.plan().is_empty()
+    }
+
+    fn confirm(&self, owner: Owner, answer: oneshot::Sender<Result<()>>) {
+        let beat = self.keeper.plan().beat_now(owner);
+        match beat {
+            Some(beat) => self.send(beat, Some((owner, answer))),
+            // Released or closed meanwhile: the caller's own check tells.
+            None => drop(answer.send(Ok(()))),
+        }
+    }
+
+    /// Sends a beat and takes its answer in, beside the loop.
+    fn send(&self, beat: Beat, confirm: Option<(Owner, oneshot::Sender<Result<()>>)>) {
+        let keeper = self.keeper.clone();
+        let store = self.beats.clone();
+        keeper.clone().spawn(async move {
+            let sent = keeper.clock.now();
+            let answer = match catch_unwind(AssertUnwindSafe(|| store.renew(beat.renewals.clone()))) {
+                Ok(call) => keeper.bounded(beat.limit, call).await,
+                Err(_) => Err(Error::unavailable("the store panicked")),
+            };
+            let confirmed = keeper.answered(&beat, answer, sent, confirm.as_ref().map(|(owner, _)| *owner));
+            if let Some((_, answer)) = confirm {
+                // Nobody listens any more: then nobody wants to know.
+                let _ = answer.send(confirmed);
+            }
+        });
+    }
+}
+
+impl Keeper {
+    fn answered(
+        self: &Arc<Self>,
+        beat: &Beat,
+        answer: Result<Renewed>,
+        sent: Instant,
+        confirm: Option<Owner>,
+    ) -> Result<()> {
+        let now = self.clock.now();
+        let leases = beat.renewals.len();
+        let renewed = match answer {
+            Ok(renewed) => {
+                self.events.emit(&Event::Heartbeat { latency: now - sent, leases });
+                renewed
+            }
+            Err(error) => {
+                self.events.emit(&Event::HeartbeatFailed { error: error.clone(), leases });
+                Renewed { outcomes: vec![Outcome::Unknown(error); leases], strays: Vec::new() }
+            }
+        };
+        let asked = beat.renewals.iter().zip(&renewed.outcomes);
+        let confirmed = match asked.clone().find(|(renewal, _)| Some(renewal.claim.owner) == confirm) {
+            Some((_, Outcome::Unknown(error))) => Err(error.clone()),
+            // Kept or lost: the caller's check says which.
+            _ => Ok(()),
+        };
+        self.undo_strays(renewed.strays, beat);
+        self.plan().answered(beat, renewed.outcomes, now, &self.events);
+        self.wake.notify_one();
+        confirmed
+    }
+
+    /// C5: what the store shows under a session and nobody here knows is undone.
+    fn undo_strays(self: &Arc<Self>, strays: Vec<Claim>, beat: &Beat) {
+        let ttl = beat.renewals.first().map_or(Duration::from_secs(10), |renewal| renewal.ttl);
+        for claim in strays {
+            // Asked for, or handed out and taken into the plan after the look at
+            // the unsettled: in this order no claim is missed.
+            let known = self.lock_unsettled().contains(&claim.owner) || self.plan().contains(claim.owner);
+            if !known {
+                self.discard(claim, Ending::Undone, beat.session, ttl);
+            }
+        }
+    }
+}
+
+async fn sleep_until(clock: &Clock, at: Option<Instant>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

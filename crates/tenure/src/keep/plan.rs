@@ -1,0 +1,282 @@
+//! When to renew what, and when to look at which deadline. Pure: no clock, no
+//! I/O; the keeper asks it what to do now and tells it what came of it.
+//!
+//! A lease without a session has a beat of its own. Leases on one session share
+//! the session's beat, so its cost does not grow with their number (C10).
+
+use super::record::{Passed, Record};
+use crate::store::{Outcome, Renewal, Session};
+use crate::words::clock::Instant;
+use crate::words::event::Events;
+use crate::words::owner::Owner;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// C10: the most leases of their own in one request.
+const BATCH: usize = 512;
+
+/// The leases that one client holds, and when each wants attention.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    leases: HashMap<Owner, Planned>,
+    sessions: HashMap<Session, Shared>,
+    /// One entry per lease that is not lost, one per session.
+    wheel: BTreeSet<(Instant, Key)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Session(Session),
+    Lease(Owner),
+}
+
+#[derive(Debug)]
+struct Planned {
+    record: Arc<Record>,
+    /// What it hangs on; `None`: its own beat.
+    session: Option<Session>,
+    /// Its own beat: when, and `None` while one is under way or the session has it.
+    due: Option<Instant>,
+    /// Its place on the wheel; `None` once it is lost.
+    look: Option<Instant>,
+}
+
+/// A session's beat.
+#[derive(Debug)]
+struct Shared {
+    members: HashSet<Owner>,
+    heartbeat: Duration,
+    /// `None` while one is under way.
+    due: Option<Instant>,
+}
+
+/// One request of renewals.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    pub(crate) session: Option<Session>,
+    pub(crate) renewals: Vec<Renewal>,
+    /// How long its answer may take.
+    pub(crate) limit: Duration,
+}
+
+impl Plan {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    pub(crate) fn contains(&self, owner: Owner) -> bool {
+        self.leases.contains_key(&owner)
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.leases.values().map(|planned| &planned.record)
+    }
+
+    /// The next instant at which [`advance`](Plan::advance) has something to do.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.wheel.first().map(|(at, _)| *at)
+    }
+
+    /// Takes a lease in. `urgent`: its first renewal goes out at once (C10).
+    pub(crate) fn insert(&mut self, record: Arc<Record>, urgent: bool, now: Instant) {
+        let owner = record.claim.owner;
+        let trust = record.trust();
+        let due = if urgent { now } else { trust.sent + record.timing.heartbeat };
+        let heartbeat = record.timing.heartbeat;
+        self.leases.insert(owner, Planned { record, session: None, due: None, look: None });
+        self.hang(owner, trust.session, heartbeat, due);
+        self.look(owner, now);
+    }
+
+    /// Forgets a lease: what is answered about it from now on means nothing.
+    pub(crate) fn remove(&mut self, owner: Owner) -> Option<Arc<Record>> {
+        self.quiet(owner);
+        self.leases.remove(&owner).map(|planned| planned.record)
+    }
+
+    /// What is due. Latches the deadlines that have passed, as a side effect on
+    /// the records.
+    pub(crate) fn advance(&mut self, now: Instant, events: &Events) -> Vec<Beat> {
+        let mut beats = Vec::new();
+        let mut own = Vec::new();
+        let mut looked = Vec::new();
+        let mut horizon = now;
+        while let Some(&(at, key)) = self.wheel.first() {
+            if at > horizon {
+                break;
+            }
+            self.wheel.pop_first();
+            match key {
+                Key::Session(session) => beats.extend(self.session_beat(session, now, events)),
+                Key::Lease(owner) => {
+                    let Some(planned) = self.leases.get_mut(&owner) else { continue };
+                    planned.look = None;
+                    let ahead = planned.record.timing.heartbeat / 8;
+                    if planned.record.pass(now, events) == Passed::Lost {
+                        self.quiet(owner);
+                        continue;
+                    }
+                    if planned.due.is_some_and(|due| due <= now + ahead) {
+                        planned.due = None;
+                        own.push(owner);
+                        // What is due soon travels along.
+                        horizon = horizon.max(now + ahead);
+                    }
+                    looked.push(owner);
+                }
+            }
+        }
+        // Only now, or one that stops inside the horizon would come round for ever.
+        looked.into_iter().for_each(|owner| self.look(owner, now));
+        beats.extend(own.chunks(BATCH).map(|owners| self.beat(None, owners)));
+        beats
+    }
+
+    /// The beat that renews this lease, now, whether or not one is under way.
+    pub(crate) fn beat_now(&mut self, owner: Owner) -> Option<Beat> {
+        let session = self.leases.get(&owner)?.session;
+        let owners: Vec<Owner> = match session.and_then(|session| self.sessions.get(&session)) {
+            Some(shared) => shared.members.iter().copied().collect(),
+            None => vec![owner],
+        };
+        Some(self.beat(session, &owners))
+    }
+
+    /// What came of a beat, one outcome per renewal.
+    pub(crate) fn answered(&mut self, beat: &Beat, outcomes: Vec<Outcome>, now: Instant, events: &Events) {
+        let mut next = None;
+        for (renewal, outcome) in beat.renewals.iter().zip(outcomes) {
+            let owner = renewal.claim.owner;
+            let Some(planned) = self.leases.get_mut(&owner) else { continue };
+            let record = planned.record.clone();
+            let heartbeat = record.timing.heartbeat;
+            let (session, due) = match outcome {
+                Outcome::Kept(trust) => {
+                    record.confirmed(trust, now, events);
+                    (trust.session, trust.sent + heartbeat)
+                }
+                Outcome::Unknown(error) => {
+                    record.troubled(error);
+                    (planned.session, now + again_after(heartbeat))
+                }
+                Outcome::Lost(reason) => {
+                    record.lose(reason, now, events);
+                    self.quiet(owner);
+                    continue;
+                }
+            };
+            if planned.look.is_none() {
+                continue; // lost meanwhile: after the deadline nothing is renewed
+            }
+            if session.is_none() || session != planned.session {
+                self.hang(owner, session, heartbeat, due);
+                self.look(owner, now);
+            } else {
+                next = Some(next.map_or(due, |next: Instant| next.min(due)));
+            }
+        }
+        // Also when none of the beat's own leases is left on the session: others
+        // may have joined it while the beat was under way.
+        let session = beat.session.and_then(|session| Some((session, self.sessions.get(&session)?)));
+        if let Some((session, shared)) = session {
+            let next = next.unwrap_or(now + again_after(shared.heartbeat));
+            self.set_due(session, next);
+        }
+    }
+
+    /// Puts a lease on its beat: the session's or its own.
+    fn hang(&mut self, owner: Owner, session: Option<Session>, heartbeat: Duration, due: Instant) {
+        self.leave_session(owner);
+        let Some(planned) = self.leases.get_mut(&owner) else { return };
+        planned.session = session;
+        planned.due = session.is_none().then_some(due);
+        let Some(session) = session else { return };
+        match self.sessions.get_mut(&session) {
+            Some(shared) => {
+                shared.members.insert(owner);
+                shared.heartbeat = shared.heartbeat.min(heartbeat);
+                if shared.due.is_some_and(|at| due < at) {
+                    self.set_due(session, due);
+                }
+            }
+            None => {
+                let members = HashSet::from([owner]);
+                self.sessions.insert(session, Shared { members, heartbeat, due: None });
+                self.set_due(session, due);
+            }
+        }
+    }
+
+    fn set_due(&mut self, session: Session, due: Instant) {
+        let Some(shared) = self.sessions.get_mut(&session) else { return };
+        if let Some(old) = shared.due.replace(due) {
+            self.wheel.remove(&(old, Key::Session(session)));
+        }
+        self.wheel.insert((due, Key::Session(session)));
+    }
+
+    /// Takes a lease off every beat: it is lost or gone.
+    fn quiet(&mut self, owner: Owner) {
+        self.leave_session(owner);
+        let Some(planned) = self.leases.get_mut(&owner) else { return };
+        planned.session = None;
+        planned.due = None;
+        if let Some(at) = planned.look.take() {
+            self.wheel.remove(&(at, Key::Lease(owner)));
+        }
+    }
+
+    fn leave_session(&mut self, owner: Owner) {
+        let Some(session) = self.leases.get(&owner).and_then(|planned| planned.session) else { return };
+        let Some(shared) = self.sessions.get_mut(&session) else { return };
+        shared.members.remove(&owner);
+        if shared.members.is_empty() {
+            if let Some(due) = shared.due {
+                self.wheel.remove(&(due, Key::Session(session)));
+            }
+            self.sessions.remove(&session);
+        }
+    }
+
+    /// Sets a lease's place on the wheel: its own beat, its stopping time or its
+    /// deadline, whichever comes first.
+    fn look(&mut self, owner: Owner, now: Instant) {
+        let Some(planned) = self.leases.get_mut(&owner) else { return };
+        if let Some(old) = planned.look.take() {
+            self.wheel.remove(&(old, Key::Lease(owner)));
+        }
+        let passes = planned.record.passes_next(now);
+        let at = planned.due.map_or(passes, |due| due.min(passes));
+        planned.look = Some(at);
+        self.wheel.insert((at, Key::Lease(owner)));
+    }
+
+    fn session_beat(&mut self, session: Session, now: Instant, events: &Events) -> Option<Beat> {
+        let shared = self.sessions.get_mut(&session)?;
+        shared.due = None;
+        let members: Vec<Owner> = shared.members.iter().copied().collect();
+        let (kept, lost): (Vec<Owner>, Vec<Owner>) = members.into_iter().partition(|owner| {
+            self.leases.get(owner).is_some_and(|planned| planned.record.pass(now, events) != Passed::Lost)
+        });
+        lost.into_iter().for_each(|owner| self.quiet(owner));
+        (!kept.is_empty()).then(|| self.beat(Some(session), &kept))
+    }
+
+    fn beat(&self, session: Option<Session>, owners: &[Owner]) -> Beat {
+        let records = owners.iter().filter_map(|owner| self.leases.get(owner)).map(|planned| &planned.record);
+        let mut limit = Duration::MAX;
+        let renewals = records
+            .map(|record| {
+                limit = limit.min(record.timing.call_limit());
+                Renewal { claim: record.claim.clone(), ttl: record.timing.ttl }
+            })
+            .collect();
+        Beat { session, renewals, limit }
+    }
+}
+
+/// How long after a failed renewal the next one goes out.
+fn again_after(heartbeat: Duration) -> Duration {
+    (heartbeat / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
+}
