@@ -10,10 +10,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     } else {
         Duration::from_secs(duration.as_secs())
     };
-    if rounded.is_zero() {
-        return "0s".to_owned();
-    }
-    humantime::format_duration(rounded).to_string().replace(' ', "")
+    tenure::duration(rounded)
 }
 
 /// RFC 3339, UTC, to the millisecond.

@@ -56,7 +56,13 @@ impl Guarded {
             io::Error::new(error.kind(), format!("cannot start the guardian from /proc/self/exe: {error}"))
         })?;
         let guardian = Pid::from_raw(child.id() as i32).expect("a child's number is positive");
-        Ok(Guarded { guardian, guardian_reaped: false, control: unsafe_calls::watch(ours)?, strangers, group: None })
+        Ok(Guarded {
+            guardian,
+            guardian_reaped: false,
+            control: unsafe_calls::watch(ours)?,
+            strangers,
+            group: None,
+        })
     }
 
     /// The guardian's next report; `None` when it has ended. Cancel safe.
