@@ -6,7 +6,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::error::Error as _;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 use tenure::{Label, Name, escaped};
 
@@ -20,7 +19,7 @@ pub(crate) struct Cli {
 
     /// A file that holds the store's URL, so that a password is on no command line
     #[arg(long, value_name = "PATH", global = true)]
-    pub(crate) store_file: Option<PathBuf>,
+    pub(crate) store_file: Option<OsString>,
 
     /// Say which store is used
     #[arg(short, long, global = true)]

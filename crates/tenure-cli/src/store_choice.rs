@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::output::say;
 use std::env;
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,12 +23,12 @@ pub(crate) struct StoreChoice {
 
 impl StoreChoice {
     /// The first that is set decides; set but empty is a mistake, never "not set".
-    pub(crate) fn make(url: Option<String>, file: Option<PathBuf>) -> Result<StoreChoice, Failure> {
+    pub(crate) fn make(url: Option<String>, file: Option<OsString>) -> Result<StoreChoice, Failure> {
         let choice = if let Some(url) = url {
             warn_of_password(&url);
             StoreChoice::url("--store", url)?
         } else if let Some(file) = file {
-            StoreChoice::file("--store-file", &file)?
+            StoreChoice::file("--store-file", Path::new(&file))?
         } else if let Some(url) = env::var_os(URL_VARIABLE) {
             let url = url.into_string().map_err(|_| {
                 Failure::usage(format!("{URL_VARIABLE} is not UTF-8: set it to a store URL, or unset it"))
@@ -84,7 +85,7 @@ impl StoreChoice {
         })?;
         let url = text.trim();
         // The text itself is never shown: it may hold a password.
-        if url.is_empty() || url.contains(char::is_control) {
+        if !url.contains(':') || url.contains(char::is_control) {
             return Err(Failure::usage(format!("{shown} must hold one line, a store URL")));
         }
         // CMD may change its directory.
