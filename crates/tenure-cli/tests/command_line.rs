@@ -28,14 +28,12 @@ fn refused(command: &mut Command, code: i32) -> String {
 fn a_wrong_duration_is_named_with_what_is_allowed() {
     let directory = directory();
     for wrong in ["0", "-5s", "1ms", "1000years", "soon", "10", "25h", ""] {
-        let said =
-            refused(tenure(directory.path()).args(["run", "--ttl", wrong, "x", "--", "true"]), 64);
+        let said = refused(tenure(directory.path()).args(["run", "--ttl", wrong, "x", "--", "true"]), 64);
         assert!(said.contains(&format!("--ttl \"{wrong}\"")), "{said}");
         assert!(said.contains("500ms to 24h") && said.contains("1m30s"), "{said}");
     }
     for option in ["--heartbeat", "--wait", "--grace", "--hold-at-least", "--hold-at-most"] {
-        let said =
-            refused(tenure(directory.path()).args(["run", option, "soon", "x", "--", "true"]), 64);
+        let said = refused(tenure(directory.path()).args(["run", option, "soon", "x", "--", "true"]), 64);
         assert!(said.contains(&format!("{option} \"soon\"")), "{said}");
     }
 }

@@ -133,7 +133,7 @@ impl Supervisor<'_> {
                     loss_seen = true;
                     self.lose(&loss);
                 }
-                () = clock.sleep_until(self.deadline + late), if !kept && !self.spare => self.insist(),
+                () = clock.sleep_until(self.deadline + late), if self.must_insist() => self.insist(),
                 () = &mut linger, if lingers => {
                     lingers = false;
                     self.tell_of_leftovers();
@@ -193,14 +193,17 @@ impl Supervisor<'_> {
         }
     }
 
+    /// False once there is no more to do: what is always ready would starve all else.
+    fn must_insist(&self) -> bool {
+        !self.spare && matches!(self.phase, Phase::Stopping | Phase::Overdue)
+    }
+
     /// The guardian kills at the deadline. Should it be stopped, tenure does.
     fn insist(&mut self) {
         if self.phase < Phase::Overdue {
             self.phase = Phase::Overdue;
-            if self.ended.is_none() {
-                self.guarded.signal_group(Signal::KILL);
-            }
-        } else if self.phase < Phase::TakenOver {
+            self.guarded.signal_group(Signal::KILL);
+        } else {
             self.phase = Phase::TakenOver;
             self.guarded.kill_guardian();
         }
