@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tenure::conformance::{CLAUSES, Fixture, cases};
 use tenure::store::*;
@@ -19,6 +20,7 @@ enum Fault {
     Nothing,
     BusyIsGranted,
     HalfTheTtl,
+    RenewIsNotWritten,
     SentIsTheReply,
     SentIsTheAcquire,
     NoMargin,
@@ -35,6 +37,7 @@ enum Fault {
     ReleaseOfAnyOwner,
     RenewAdds,
     DroppedCallLocks,
+    DroppedHandleCloses,
     RetireIsIgnored,
     WaitersBarge,
     EntriesLiveForEver,
@@ -70,6 +73,7 @@ enum Fault {
 const FAULTS: &[(&str, Fault, bool)] = &[
     ("C1", Fault::BusyIsGranted, false),
     ("C1", Fault::HalfTheTtl, false),
+    ("C1", Fault::RenewIsNotWritten, false),
     ("C2", Fault::SentIsTheReply, false),
     ("C2", Fault::SentIsTheAcquire, true),
     ("C2", Fault::NoMargin, false),
@@ -86,6 +90,7 @@ const FAULTS: &[(&str, Fault, bool)] = &[
     ("C6", Fault::ReleaseOfAnyOwner, false),
     ("C6", Fault::RenewAdds, false),
     ("C7", Fault::DroppedCallLocks, false),
+    ("C7", Fault::DroppedHandleCloses, false),
     ("C7", Fault::RetireIsIgnored, true),
     ("C8", Fault::WaitersBarge, false),
     ("C8", Fault::EntriesLiveForEver, false),
@@ -154,17 +159,21 @@ fn main() {
 
 /// The cases of the clause that fail.
 fn failures(clause: &str, fault: Fault, shared: bool) -> Vec<String> {
-    let server =
-        if shared { Memory::with_shared_sessions(Clock::system()) } else { Memory::new(Clock::system()) };
-    let world = Arc::new(World::default());
     let running: Vec<_> = cases()
         .iter()
         .filter(|case| case.clause == clause)
         .map(|case| {
-            let (server, world) = (server.clone(), world.clone());
+            // A server for each case, so that none is bitten by what another one did.
+            let memory = if shared { Memory::with_shared_sessions } else { Memory::new };
+            let (server, world) = (memory(Clock::system()), Arc::new(World::default()));
             let connect = move || {
-                let broken =
-                    Broken { inner: server.client(), fault, grants: Arc::default(), world: world.clone() };
+                let broken = Broken {
+                    inner: server.client(),
+                    fault,
+                    grants: Arc::default(),
+                    world: world.clone(),
+                    closing: None,
+                };
                 Box::pin(async move { Ok(Arc::new(broken) as Arc<dyn Store>) }) as Pending<_>
             };
             let thread = std::thread::spawn(move || {
@@ -187,6 +196,18 @@ struct Broken {
     fault: Fault,
     grants: Arc<AtomicU64>,
     world: Arc<World>,
+    closing: Option<Arc<Closing>>,
+}
+
+/// Closes the client when it is dropped.
+#[derive(Debug)]
+struct Closing(Arc<dyn Store>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // The memory store closes at the first poll.
+        let _ = self.0.close().as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
 }
 
 /// What the clients of a broken store share.
@@ -356,8 +377,18 @@ impl Broken {
                 _ => {}
             }
         }
+        let holder = match leases.first() {
+            Some(lease) => self.holder(&lease.claim.name).await.map(|holder| holder.owner),
+            None => None,
+        };
+        let is_held = leases.first().is_some_and(|lease| holder == Some(lease.claim.owner));
         let is_handed_over = |lease: &Renewal| self.world.state().handed.contains_key(&lease.claim.owner);
-        if self.is(Fault::HandOverIsNeverFirm) && leases.iter().all(is_handed_over) {
+        let is_unwritten = match self.fault {
+            Fault::HandOverIsNeverFirm => leases.iter().all(is_handed_over),
+            Fault::RenewIsNotWritten => is_held,
+            _ => false,
+        };
+        if is_unwritten {
             let trust = |ttl| Trust { session: None, sent: now(), validity: trusted_part(ttl) };
             let outcomes = leases.iter().map(|lease| Outcome::Kept(trust(lease.ttl))).collect();
             return Ok(Renewed { outcomes, strays: Vec::new() });
@@ -495,7 +526,8 @@ impl Store for Broken {
     }
 
     fn handle(&self) -> Arc<dyn Store> {
-        Arc::new(Broken { inner: self.inner.handle(), ..self.clone() })
+        let closing = self.is(Fault::DroppedHandleCloses).then(|| Arc::new(Closing(self.inner.clone())));
+        Arc::new(Broken { inner: self.inner.handle(), closing, ..self.clone() })
     }
 
     fn acquire(&self, ask: Ask) -> Pending<Answer> {
