@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 /// What is wrong with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     Nothing,
     BusyIsGranted,
     HalfTheTtl,
@@ -67,12 +67,12 @@ pub enum Fault {
 
 /// One client of a broken store.
 #[derive(Debug, Clone)]
-pub struct Broken {
+pub(crate) struct Broken {
     inner: Arc<dyn Store>,
     fault: Fault,
     grants: Arc<AtomicU64>,
     world: Arc<World>,
-    closing: Option<Arc<Closing>>,
+    _closing: Option<Arc<Closing>>,
 }
 
 /// Closes the client when it is dropped.
@@ -88,7 +88,7 @@ impl Drop for Closing {
 
 /// What the clients of a broken store share.
 #[derive(Debug, Default)]
-pub struct World {
+pub(crate) struct World {
     state: Mutex<State>,
     turn: tokio::sync::Mutex<()>,
 }
@@ -114,8 +114,8 @@ fn now() -> Instant {
 }
 
 impl Broken {
-    pub fn new(inner: Arc<dyn Store>, fault: Fault, world: Arc<World>) -> Broken {
-        Broken { inner, fault, grants: Arc::default(), world, closing: None }
+    pub(crate) fn new(inner: Arc<dyn Store>, fault: Fault, world: Arc<World>) -> Broken {
+        Broken { inner, fault, grants: Arc::default(), world, _closing: None }
     }
 
     fn is(&self, fault: Fault) -> bool {
@@ -407,7 +407,7 @@ impl Store for Broken {
 
     fn handle(&self) -> Arc<dyn Store> {
         let closing = self.is(Fault::DroppedHandleCloses).then(|| Arc::new(Closing(self.inner.clone())));
-        Arc::new(Broken { inner: self.inner.handle(), closing, ..self.clone() })
+        Arc::new(Broken { inner: self.inner.handle(), _closing: closing, ..self.clone() })
     }
 
     fn acquire(&self, ask: Ask) -> Pending<Answer> {

@@ -16,7 +16,7 @@ const ATTEMPTS: u32 = 4;
 static WATCH: Mutex<(Option<Instant>, Option<Instant>)> = Mutex::new((None, None));
 
 /// Notices from now on when this process gets no processor.
-pub fn watch_for_stalls() {
+pub(crate) fn watch_for_stalls() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
@@ -37,7 +37,7 @@ pub fn watch_for_stalls() {
 
 /// Puts a trial, and puts it again, with its number, when it failed while the
 /// machine stalled. Says so, since a trial that needs it often asks too much.
-pub fn judge(what: &str, trial: impl Fn(u32) -> Result<(), Failed>) -> Result<(), Failed> {
+pub(crate) fn judge(what: &str, trial: impl Fn(u32) -> Result<(), Failed>) -> Result<(), Failed> {
     let clock = Clock::system();
     for attempt in 1.. {
         let start = clock.now();
