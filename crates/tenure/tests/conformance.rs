@@ -36,10 +36,22 @@ fn suites() -> Vec<Suite> {
         Suite { name: "memory-shared", scheme: "memory", ttl, connect: at_once(move || shared.client()) },
         // A wrapper must conform as well, so this one shows what it wraps and nothing else.
         Suite { name: "faulty(memory)", scheme: "memory", ttl, connect: at_once(faulty) },
-        // HERE: the suite of the next store, as in
-        // #[cfg(feature = "sqlite")]
-        // Suite { name: "sqlite", scheme: "sqlite", ttl: Duration::from_secs(1), connect: ... },
+        #[cfg(feature = "sqlite")]
+        Suite { name: "sqlite", scheme: "sqlite", ttl: Duration::from_secs(1), connect: sqlite() },
     ]
+}
+
+/// One file for all cases, as one file serves a host; on a real disk.
+#[cfg(feature = "sqlite")]
+fn sqlite() -> Connect {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    Arc::new(move || {
+        let file = directory.path().join("leases.db");
+        Box::pin(async move {
+            let store = tenure::stores::sqlite::Sqlite::at(file, Clock::system()).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    })
 }
 
 /// For a store that connects without waiting.
