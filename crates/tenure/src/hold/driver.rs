@@ -13,15 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// How long the driver listens on after the last task left: who waits often does
+/// not pay for listening anew each time.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// The driver: attends to the entries, listens for grants, asks again. Ends when
-/// nobody waits.
+/// nobody has waited for a while.
 pub(super) async fn drive(rooms: Arc<Rooms>) {
     let keeper = rooms.keeper.clone();
     let mut hints: Option<mpsc::Receiver<Hint>> = None;
     let mut listen_at = keeper.clock.now();
+    let mut busy_at = listen_at;
     loop {
         let now = keeper.clock.now();
-        let work = rooms.work(now);
+        let work = rooms.work(now, busy_at + LINGER);
         for (claim, timing) in work.leave {
             keeper.discard(claim, Ending::Undone, None, timing);
         }
@@ -33,6 +38,9 @@ pub(super) async fn drive(rooms: Arc<Rooms>) {
             rooms.attend(work.attend, true);
         }
         let Some(next) = work.next else { return };
+        if work.waiting {
+            busy_at = now;
+        }
         if hints.is_none() && work.queued && listen_at <= now {
             hints = Some(keeper.waiting.events());
             // What was granted before anybody listened is found by looking.
@@ -75,14 +83,18 @@ struct Work {
     attend: Vec<Claim>,
     leave: Vec<(Claim, Timing)>,
     queued: bool,
-    /// When to look again; `None`: nobody waits, and the driver is off duty.
+    /// Somebody waits.
+    waiting: bool,
+    /// When to look again; `None`: the driver is off duty.
     next: Option<Instant>,
 }
 
 impl Rooms {
-    fn work(&self, now: Instant) -> Work {
+    /// `until`: how long the driver stays when nobody waits.
+    fn work(&self, now: Instant, until: Instant) -> Work {
         let mut state = self.lock();
-        let mut work = Work { ask: vec![], attend: vec![], leave: vec![], queued: false, next: None };
+        let mut work =
+            Work { ask: vec![], attend: vec![], leave: vec![], queued: false, waiting: false, next: None };
         let State { rooms, entries, attend_at, attending, .. } = &mut *state;
         rooms.retain(|wants, room| {
             room.tickets.retain(|ticket| !ticket.deliver.is_closed());
@@ -111,11 +123,14 @@ impl Rooms {
             let at = attend_at.unwrap_or(now);
             work.next = Some(work.next.map_or(at, |next| next.min(at)));
         }
-        if rooms.is_empty() {
+        work.waiting = !rooms.is_empty();
+        if work.waiting {
+            work.next.get_or_insert(now + ENTRY_LIFE);
+        } else if now < until && self.keeper.may_linger() {
+            work.next = Some(until);
+        } else {
             state.driven = false;
             state.attend_at = None;
-        } else {
-            work.next.get_or_insert(now + ENTRY_LIFE);
         }
         work
     }

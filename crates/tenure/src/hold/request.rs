@@ -130,7 +130,7 @@ impl Request {
                         "the store's answer came after the lease that it gave had ended",
                     ));
                 }
-                keeper.keep(record.clone(), grant.handed_over);
+                keeper.keep(record.clone(), wants.first_renewal(&grant));
                 Ok(Acquired::Lease(Lease::handed_out(keeper.clone(), record, began)))
             }
         }

@@ -27,6 +27,9 @@ pub(super) const ATTEND: Duration = ENTRY_LIFE.checked_div(3).expect("three is n
 
 /// How soon after an answer a waiter looks again of its own accord, at the earliest.
 const SOON: Duration = Duration::from_millis(20);
+/// How soon a handed-over grant is confirmed: a small part of the second that is
+/// left of its entry's life.
+const CONFIRM: Duration = Duration::from_millis(50);
 /// By what a grant is undone that nobody asked for any more.
 const LATE: Timing = Timing {
     ttl: Duration::from_secs(10),
@@ -47,6 +50,14 @@ pub(crate) struct Wants {
 impl Wants {
     pub(crate) fn ask(&self, claim: Claim, queue: bool) -> Ask {
         Ask { claim, label: self.label.clone(), terms: self.terms, queue }
+    }
+
+    /// When a grant is first renewed: a handed-over one soon (C8). What is held for
+    /// a moment only is released before that and costs the store nothing more,
+    /// except that `hold_at_least` counts from a grant that is known to have arrived.
+    pub(crate) fn first_renewal(&self, grant: &Grant) -> Option<Duration> {
+        let soon = if self.terms.hold_at_least.is_zero() { CONFIRM } else { Duration::ZERO };
+        grant.handed_over.then_some(soon)
     }
 }
 
@@ -226,7 +237,7 @@ impl Rooms {
         // An answer that came too late gives nothing (C2); the wait goes on.
         let void = grant.trust.deadline() <= now;
         if !void {
-            self.keeper.keep(record.clone(), grant.handed_over);
+            self.keeper.keep(record.clone(), wants.first_renewal(&grant));
         }
         let delivery = Delivery { rooms: self.clone(), wants: wants.clone(), record, since: now, open: true };
         let mut tickets = room.tickets;

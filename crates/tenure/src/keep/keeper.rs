@@ -106,12 +106,18 @@ impl Keeper {
         std::process::id() != self.process
     }
 
-    /// From now on the lease is renewed and its deadline watched.
-    pub(crate) fn keep(&self, record: Arc<Record>, urgent: bool) {
+    /// Whether a background job may stay without work to do.
+    pub(crate) fn may_linger(&self) -> bool {
+        !self.abandoned.load(Ordering::Acquire) && self.open().is_ok()
+    }
+
+    /// From now on the lease is renewed, first after `soon` if that is given, and
+    /// its deadline watched.
+    pub(crate) fn keep(&self, record: Arc<Record>, soon: Option<Duration>) {
         let now = self.clock.now();
         let mut plan = self.plan();
         let before = plan.next();
-        plan.insert(record.clone(), urgent, now);
+        plan.insert(record.clone(), soon.map(|soon| now + soon), now);
         let sooner = before.is_none_or(|before| plan.next().is_some_and(|next| next < before));
         drop(plan);
         if sooner {

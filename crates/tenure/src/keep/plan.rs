@@ -80,11 +80,12 @@ impl Plan {
         self.wheel.first().map(|(at, _)| *at)
     }
 
-    /// Takes a lease in. `urgent`: its first renewal goes out at once (C10).
-    pub(crate) fn insert(&mut self, record: Arc<Record>, urgent: bool, now: Instant) {
+    /// Takes a lease in. `first`: when its first renewal goes out, if not after a
+    /// heartbeat.
+    pub(crate) fn insert(&mut self, record: Arc<Record>, first: Option<Instant>, now: Instant) {
         let owner = record.claim.owner;
         let trust = record.trust();
-        let due = if urgent { now } else { trust.sent + record.timing.heartbeat };
+        let due = first.unwrap_or(trust.sent + record.timing.heartbeat);
         let heartbeat = record.timing.heartbeat;
         self.leases.insert(owner, Planned { record, session: None, due: None, look: None });
         self.hang(owner, trust.session, heartbeat, due);
@@ -321,7 +322,7 @@ mod tests {
         let (mut plan, events) = (Plan::default(), Events::default());
         let session = Some(Session([1; 16]));
         for _ in 0..10_000 {
-            plan.insert(record(session, at(0)), false, at(0));
+            plan.insert(record(session, at(0)), None, at(0));
         }
         assert!(plan.advance(at(2_900), &events).is_empty());
         let beats = plan.advance(at(3_000), &events);
@@ -335,7 +336,7 @@ mod tests {
     fn leases_of_their_own_travel_together_in_batches() {
         let (mut plan, events) = (Plan::default(), Events::default());
         for i in 0..1_000 {
-            plan.insert(record(None, at(i / 10)), false, at(100));
+            plan.insert(record(None, at(i / 10)), None, at(100));
         }
         let beats = plan.advance(at(3_000), &events);
         assert_eq!(beats.iter().map(|beat| beat.renewals.len()).collect::<Vec<_>>(), [512, 488]);
@@ -345,10 +346,10 @@ mod tests {
     fn who_joins_a_session_while_its_beat_is_lost_is_renewed_all_the_same() {
         let (mut plan, events) = (Plan::default(), Events::default());
         let session = Some(Session([1; 16]));
-        plan.insert(record(session, at(0)), false, at(0));
+        plan.insert(record(session, at(0)), None, at(0));
         let beats = plan.advance(at(3_000), &events);
         let late = record(session, at(3_100));
-        plan.insert(late.clone(), false, at(3_100));
+        plan.insert(late.clone(), None, at(3_100));
         plan.answered(&beats[0], vec![Outcome::Lost(Reason::Taken)], at(3_200), &events);
         let beats = plan.advance(at(6_200), &events);
         assert_eq!(beats.len(), 1);
@@ -359,7 +360,7 @@ mod tests {
     fn a_handed_over_lease_moves_to_the_session_that_its_first_renewal_names() {
         let (mut plan, events) = (Plan::default(), Events::default());
         let (wait, main) = (Some(Session([1; 16])), Some(Session([2; 16])));
-        plan.insert(record(wait, at(0)), true, at(0));
+        plan.insert(record(wait, at(0)), Some(at(0)), at(0));
         let beats = plan.advance(at(0), &events);
         assert_eq!(beats[0].session, wait);
         plan.answered(&beats[0], kept(&beats[0], main, at(1)), at(2), &events);
@@ -382,7 +383,7 @@ mod tests {
                 match step {
                     0 | 1 => {
                         let record = record(session, now);
-                        plan.insert(record.clone(), step == 1, now);
+                        plan.insert(record.clone(), (step == 1).then_some(now), now);
                         known.push(record);
                     }
                     2 => if let Some(record) = known.pop() { plan.remove(record.claim.owner); },
