@@ -17,6 +17,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -136,6 +137,7 @@ impl Desk {
             .env("HOME", home)
             .env("PATH", format!("{}:{path}", home.join("bin").display()))
             .env("LC_ALL", "C")
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -151,13 +153,13 @@ impl Desk {
 
 /// What came of it; killed, and a failure, when it takes too long.
 fn ended(at: &str, child: Child) -> Output {
-    let pid = rustix::process::Pid::from_child(&child);
+    let group = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
     match receiver.recv_timeout(LIMIT) {
         Ok(output) => output.expect("its output"),
         Err(_) => {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             panic!("{at}: not done after {LIMIT:?}");
         }
     }
