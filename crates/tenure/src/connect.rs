@@ -63,7 +63,7 @@ async fn open(url: &str, clock: Clock) -> Result<Arc<dyn Store>> {
     match address.scheme.as_str() {
         "memory" => stores::memory::open(address, clock).await,
         #[cfg(feature = "sqlite")]
-        "sqlite" => stores::sqlite::open(address, clock).await,
+        "sqlite" => stores::sqlite::Sqlite::open(address, clock).await,
         scheme => Err(unknown(scheme)),
     }
 }

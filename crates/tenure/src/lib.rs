@@ -45,6 +45,8 @@ mod words {
 }
 
 pub mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod connect;
 mod hold;
 mod keep;

@@ -240,7 +240,7 @@ impl Drop for Lease {
             self.emit_released();
         }
         let (claim, session) = (self.record.claim.clone(), self.record.session());
-        self.keeper.discard(claim, Ending::Released, session, self.record.timing.ttl);
+        self.keeper.discard(claim, Ending::Released, session, self.record.timing);
     }
 }
 

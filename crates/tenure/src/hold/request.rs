@@ -118,19 +118,14 @@ impl Request {
         let claim = Claim::fresh(wants.name.clone());
         let unsettled = keeper.unsettled(claim.owner);
         let call = keeper.store.acquire(wants.ask(claim.clone(), false));
-        let mut attempt = Attempt { unsettled, claim, ttl: wants.terms.ttl, call: Some(call) };
+        let mut attempt = Attempt { unsettled, claim, timing: wants.timing, call: Some(call) };
         match attempt.answer(wants.timing.call_limit()).await? {
             Answer::Busy(busy) => Ok(Acquired::Busy(busy)),
             Answer::Granted(grant) => {
                 let now = keeper.clock.now();
                 let record = Arc::new(Record::new(attempt.claim.clone(), &grant, wants.timing, now));
                 if grant.trust.deadline() <= now {
-                    keeper.discard(
-                        record.claim.clone(),
-                        Ending::Undone,
-                        grant.trust.session,
-                        wants.terms.ttl,
-                    );
+                    keeper.discard(record.claim.clone(), Ending::Undone, grant.trust.session, wants.timing);
                     return Err(Error::unavailable(
                         "the store's answer came after the lease that it gave had ended",
                     ));
@@ -285,7 +280,7 @@ fn rounded_up(ttl: Duration, unit: Duration) -> Duration {
 /// finished and undone in the background (C7).
 struct Attempt {
     claim: Claim,
-    ttl: Duration,
+    timing: Timing,
     call: Option<Pending<Answer>>,
     /// Until the keeper has the lease, its claim is no stray.
     unsettled: Unsettled,
@@ -296,7 +291,7 @@ impl Attempt {
         let answer = self.unsettled.keeper().bounded_in(limit, &mut self.call).await;
         let unknown = answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable);
         if unknown && self.call.is_none() {
-            self.unsettled.keeper().discard(self.claim.clone(), Ending::Undone, None, self.ttl);
+            self.unsettled.keeper().discard(self.claim.clone(), Ending::Undone, None, self.timing);
         }
         answer
     }
@@ -305,7 +300,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.unsettled.keeper().adopt(call, self.claim.clone(), self.ttl);
+            self.unsettled.keeper().adopt(call, self.claim.clone(), self.timing);
         }
     }
 }

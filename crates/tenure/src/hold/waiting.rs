@@ -6,10 +6,11 @@
 //! keeper's thread that runs for as long as somebody waits. All of them hand the
 //! answer to [`Rooms::answered`], so a grant meets the tasks in one place.
 
+use super::driver::{drive, jittered};
 use super::lease::Lease;
 use crate::keep::keeper::{Keeper, Unsettled};
 use crate::keep::record::{Record, Timing};
-use crate::store::{Answer, Ask, Attended, ENTRY_LIFE, Ending, Grant, Hint, Pending, Terms};
+use crate::store::{Answer, Ask, ENTRY_LIFE, Ending, Grant, Pending, Terms};
 use crate::words::busy::{Busy, Why};
 use crate::words::clock::Instant;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -19,15 +20,20 @@ use crate::words::owner::{Claim, Label, Owner};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 /// How often the entries of a client are attended to (C8).
-const ATTEND: Duration = ENTRY_LIFE.checked_div(3).expect("three is not zero");
+pub(super) const ATTEND: Duration = ENTRY_LIFE.checked_div(3).expect("three is not zero");
 
 /// How soon after an answer a waiter looks again of its own accord, at the earliest.
 const SOON: Duration = Duration::from_millis(20);
-/// How long a grant is undone for that nobody asked for any more.
-const LATE: Duration = Duration::from_secs(10);
+/// By what a grant is undone that nobody asked for any more.
+const LATE: Timing = Timing {
+    ttl: Duration::from_secs(10),
+    heartbeat: Duration::from_secs(3),
+    grace: Duration::ZERO,
+    limit: None,
+};
 
 /// Tasks with the same wants share a room.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -47,35 +53,35 @@ impl Wants {
 /// Where the tasks of one client wait.
 #[derive(Debug)]
 pub(crate) struct Rooms {
-    keeper: Arc<Keeper>,
+    pub(super) keeper: Arc<Keeper>,
     state: Mutex<State>,
     /// For the driver: look again.
-    changed: Notify,
+    pub(super) changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    rooms: HashMap<Wants, Room>,
+pub(super) struct State {
+    pub(super) rooms: HashMap<Wants, Room>,
     /// Which room an entry belongs to.
-    entries: HashMap<Owner, Wants>,
-    driven: bool,
-    attending: bool,
-    attend_at: Option<Instant>,
+    pub(super) entries: HashMap<Owner, Wants>,
+    pub(super) driven: bool,
+    pub(super) attending: bool,
+    pub(super) attend_at: Option<Instant>,
     tickets: u64,
 }
 
 #[derive(Debug)]
-struct Room {
-    claim: Claim,
+pub(super) struct Room {
+    pub(super) claim: Claim,
     _unsettled: Unsettled,
-    stage: Stage,
-    tickets: VecDeque<Ticket>,
+    pub(super) stage: Stage,
+    pub(super) tickets: VecDeque<Ticket>,
     last: Option<Busy>,
     failures: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// A question for the claim is under way.
     Asking,
     /// The store has an entry for the claim.
@@ -85,10 +91,10 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Ticket {
+pub(super) struct Ticket {
     number: u64,
     since: Instant,
-    deliver: oneshot::Sender<Result<Delivery>>,
+    pub(super) deliver: oneshot::Sender<Result<Delivery>>,
 }
 
 impl Rooms {
@@ -96,7 +102,7 @@ impl Rooms {
         Arc::new(Rooms { keeper, state: Mutex::default(), changed: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,7 +152,13 @@ impl Rooms {
     }
 
     /// A room with a claim that was never used before.
-    fn open_room(&self, state: &mut State, wants: &Wants, tickets: VecDeque<Ticket>, stage: Stage) -> Claim {
+    pub(super) fn open_room(
+        &self,
+        state: &mut State,
+        wants: &Wants,
+        tickets: VecDeque<Ticket>,
+        stage: Stage,
+    ) -> Claim {
         let claim = Claim::fresh(wants.name.clone());
         let unsettled = self.keeper.clone().unsettled(claim.owner);
         state.entries.insert(claim.owner, wants.clone());
@@ -158,7 +170,7 @@ impl Rooms {
 
     /// Takes the store's answer for a claim in. The one place where a grant meets
     /// the tasks.
-    fn answered(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
+    pub(super) fn answered(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
         let mut state = self.lock();
         let room = state.entries.get(&claim.owner).cloned();
         let Some((wants, room)) = room.and_then(|wants| Some((wants.clone(), state.rooms.get_mut(&wants)?)))
@@ -234,7 +246,7 @@ impl Rooms {
     }
 
     /// Sees to it that the driver runs if anybody waits.
-    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    pub(super) fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.driven {
             self.changed.notify_one();
         } else if !state.rooms.is_empty() {
@@ -244,7 +256,7 @@ impl Rooms {
         }
     }
 
-    fn tell(&self, wants: Wants, news: Option<Busy>) {
+    pub(super) fn tell(&self, wants: Wants, news: Option<Busy>) {
         if let Some(busy) = news {
             self.keeper.events.emit(&Event::Waiting { name: wants.name, busy });
         }
@@ -259,7 +271,7 @@ impl Rooms {
         };
         self.changed.notify_one();
         for (wants, room) in rooms {
-            self.keeper.clone().discard(room.claim, Ending::Undone, None, wants.terms.ttl);
+            self.keeper.clone().discard(room.claim, Ending::Undone, None, wants.timing);
             for ticket in room.tickets {
                 let _ = ticket.deliver.send(Err(Error::closed()));
             }
@@ -299,7 +311,7 @@ impl Room {
     }
 
     /// Keeps an error beside what was known.
-    fn fail(&mut self, error: Error) -> Option<Busy> {
+    pub(super) fn fail(&mut self, error: Error) -> Option<Busy> {
         let known =
             self.last.get_or_insert(Busy { why: Why::Queued, waiting: 0, place: None, last_error: None });
         let news = known.last_error.is_none();
@@ -311,7 +323,7 @@ impl Room {
 /// A grant on its way to a task. Dropped before it was taken, it passes to the
 /// next one or is undone.
 #[derive(Debug)]
-struct Delivery {
+pub(super) struct Delivery {
     rooms: Arc<Rooms>,
     wants: Wants,
     record: Arc<Record>,
@@ -335,7 +347,7 @@ impl Delivery {
         self.open = false;
         let (keeper, record) = (&self.rooms.keeper, &self.record);
         keeper.forget(record.claim.owner);
-        keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.terms.ttl);
+        keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.timing);
     }
 }
 
@@ -398,11 +410,11 @@ impl Drop for Seat {
 }
 
 /// A question for a claim under way. Dropped, it is finished in the background.
-struct Question {
-    rooms: Arc<Rooms>,
-    wants: Wants,
-    claim: Claim,
-    call: Option<Pending<Answer>>,
+pub(super) struct Question {
+    pub(super) rooms: Arc<Rooms>,
+    pub(super) wants: Wants,
+    pub(super) claim: Claim,
+    pub(super) call: Option<Pending<Answer>>,
 }
 
 impl Question {
@@ -425,178 +437,4 @@ impl Drop for Question {
             rooms.answered(&claim, answer);
         });
     }
-}
-
-/// The driver: attends to the entries, listens for grants, asks again. Ends when
-/// nobody waits.
-async fn drive(rooms: Arc<Rooms>) {
-    let keeper = rooms.keeper.clone();
-    let mut hints: Option<mpsc::Receiver<Hint>> = None;
-    let mut listen_at = keeper.clock.now();
-    loop {
-        let now = keeper.clock.now();
-        let work = rooms.work(now);
-        for (claim, ttl) in work.leave {
-            keeper.discard(claim, Ending::Undone, None, ttl);
-        }
-        for (wants, claim) in work.ask {
-            let call = keeper.waiting.acquire(wants.ask(claim.clone(), true));
-            drop(Question { rooms: rooms.clone(), wants, claim, call: Some(call) });
-        }
-        if !work.attend.is_empty() {
-            rooms.attend(work.attend, true);
-        }
-        let Some(next) = work.next else { return };
-        if hints.is_none() && work.queued && listen_at <= now {
-            hints = Some(keeper.waiting.events());
-        }
-        tokio::select! {
-            hint = next_hint(&mut hints) => match hint {
-                Some(Hint::Granted(claim, grant)) => rooms.answered(&claim, Ok(Answer::Granted(grant))),
-                Some(Hint::Look(name)) => {
-                    let entries = rooms.entries_of(&name);
-                    if !entries.is_empty() {
-                        rooms.attend(entries, false);
-                    }
-                }
-                Some(Hint::LookAll) => rooms.attend_now(keeper.clock.now()),
-                // The store stopped listening: what it would have said is asked for.
-                None => {
-                    hints = None;
-                    listen_at = keeper.clock.now() + ATTEND;
-                    rooms.attend_now(keeper.clock.now());
-                }
-            },
-            () = rooms.changed.notified() => {}
-            () = keeper.clock.sleep_until(next) => {}
-        }
-    }
-}
-
-async fn next_hint(hints: &mut Option<mpsc::Receiver<Hint>>) -> Option<Hint> {
-    match hints {
-        Some(hints) => hints.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What the driver is to do now.
-struct Work {
-    ask: Vec<(Wants, Claim)>,
-    attend: Vec<Claim>,
-    leave: Vec<(Claim, Duration)>,
-    queued: bool,
-    /// When to look again; `None`: nobody waits, and the driver is off duty.
-    next: Option<Instant>,
-}
-
-impl Rooms {
-    fn work(&self, now: Instant) -> Work {
-        let mut state = self.lock();
-        let mut work = Work { ask: vec![], attend: vec![], leave: vec![], queued: false, next: None };
-        let State { rooms, entries, attend_at, attending, .. } = &mut *state;
-        rooms.retain(|wants, room| {
-            room.tickets.retain(|ticket| !ticket.deliver.is_closed());
-            if room.tickets.is_empty() && room.stage != Stage::Asking {
-                entries.remove(&room.claim.owner);
-                work.leave.push((room.claim.clone(), wants.terms.ttl));
-                return false;
-            }
-            if let Stage::Again(at) = room.stage {
-                if at <= now {
-                    room.stage = Stage::Asking;
-                    work.ask.push((wants.clone(), room.claim.clone()));
-                } else {
-                    work.next = Some(work.next.map_or(at, |next| next.min(at)));
-                }
-            }
-            work.queued |= room.stage == Stage::Queued;
-            true
-        });
-        if work.queued && !*attending {
-            if attend_at.is_none_or(|at| at <= now) {
-                *attending = true;
-                *attend_at = Some(now + jittered(ATTEND));
-                work.attend = queued(rooms).collect();
-            }
-            let at = attend_at.unwrap_or(now);
-            work.next = Some(work.next.map_or(at, |next| next.min(at)));
-        }
-        if rooms.is_empty() {
-            state.driven = false;
-            state.attend_at = None;
-        } else {
-            work.next.get_or_insert(now + ENTRY_LIFE);
-        }
-        work
-    }
-
-    fn entries_of(&self, name: &Name) -> Vec<Claim> {
-        queued(&self.lock().rooms).filter(|claim| claim.name == *name).collect()
-    }
-
-    fn attend_now(&self, now: Instant) {
-        self.lock().attend_at = Some(now);
-    }
-
-    /// Attends to entries, in a job of its own: a slow answer does not hold up the hints.
-    fn attend(self: &Arc<Self>, entries: Vec<Claim>, all: bool) {
-        let rooms = self.clone();
-        let call = rooms.keeper.waiting.attend(entries.clone());
-        self.keeper.clone().spawn(async move {
-            let answer = rooms.keeper.bounded(ENTRY_LIFE, call).await;
-            if all {
-                rooms.lock().attending = false;
-                rooms.changed.notify_one();
-            }
-            let attended = answer.unwrap_or_else(|error| vec![Attended::Unknown(error); entries.len()]);
-            for (claim, attended) in entries.iter().zip(attended) {
-                match attended {
-                    Attended::Waiting(busy) => rooms.answered_if_queued(claim, Ok(Answer::Busy(busy))),
-                    Attended::Granted(grant) => rooms.answered_if_queued(claim, Ok(Answer::Granted(grant))),
-                    Attended::Gone => rooms.requeue(claim),
-                    Attended::Unknown(error) => rooms.note(claim, error),
-                }
-            }
-        });
-    }
-
-    /// What is attended may have been answered, or left, meanwhile by another way.
-    fn answered_if_queued(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
-        let waits = {
-            let state = self.lock();
-            let room = state.entries.get(&claim.owner).and_then(|wants| state.rooms.get(wants));
-            room.is_some_and(|room| room.stage == Stage::Queued)
-        };
-        if waits {
-            self.answered(claim, answer);
-        }
-    }
-
-    /// C8: a waiter whose own registration is gone notices and queues again.
-    fn requeue(self: &Arc<Self>, claim: &Claim) {
-        let mut state = self.lock();
-        let Some(wants) = state.entries.remove(&claim.owner) else { return };
-        let Some(room) = state.rooms.remove(&wants) else { return };
-        self.open_room(&mut state, &wants, room.tickets, Stage::Again(self.keeper.clock.now()));
-        self.go_on(state);
-    }
-
-    fn note(&self, claim: &Claim, error: Error) {
-        let mut state = self.lock();
-        let Some(wants) = state.entries.get(&claim.owner).cloned() else { return };
-        let news = state.rooms.get_mut(&wants).and_then(|room| room.fail(error));
-        drop(state);
-        self.tell(wants, news);
-    }
-}
-
-fn queued(rooms: &HashMap<Wants, Room>) -> impl Iterator<Item = Claim> {
-    rooms.values().filter(|room| room.stage == Stage::Queued).map(|room| room.claim.clone())
-}
-
-/// Between 80 and 100 % of `duration`, so that clients do not march in step.
-fn jittered(duration: Duration) -> Duration {
-    let [random, ..] = crate::words::owner::random_bits();
-    duration * (800 + u32::from(random) * 200 / 255) / 1000
 }

@@ -3,7 +3,7 @@
 //! left (C3, C5, C7, C10).
 
 use super::plan::{Beat, Plan};
-use super::record::Record;
+use super::record::{Record, Timing};
 use crate::store::{Answer, Ending, Outcome, Pending, Released, Renewed, Session, Store};
 use crate::words::clock::{Clock, Instant};
 use crate::words::error::{Error, ErrorKind, Reason, Result};
@@ -178,17 +178,16 @@ impl Keeper {
     }
 
     /// Finishes a call that its caller left, and undoes what it brought.
-    pub(crate) fn adopt(self: &Arc<Self>, call: Pending<Answer>, claim: Claim, ttl: Duration) {
+    pub(crate) fn adopt(self: &Arc<Self>, call: Pending<Answer>, claim: Claim, timing: Timing) {
         let keeper = self.clone();
         let unsettled = self.unsettled(claim.owner);
         self.spawn(async move {
-            match keeper.bounded(ttl.min(MAX_CALL), call).await {
-                Ok(Answer::Busy(busy)) if busy.place.is_none() => {}
-                Ok(Answer::Granted(grant)) => {
-                    keeper.clean_up(&claim, Ending::Undone, grant.trust.session, ttl).await;
-                }
-                _ => keeper.clean_up(&claim, Ending::Undone, None, ttl).await,
-            }
+            let session = match keeper.bounded(timing.call_limit(), call).await {
+                Ok(Answer::Busy(busy)) if busy.place.is_none() => return,
+                Ok(Answer::Granted(grant)) => grant.trust.session,
+                _ => None,
+            };
+            keeper.clean_up(&claim, Ending::Undone, session, timing).await;
             drop(unsettled);
         });
     }
@@ -199,37 +198,43 @@ impl Keeper {
         claim: Claim,
         ending: Ending,
         session: Option<Session>,
-        ttl: Duration,
+        timing: Timing,
     ) {
-        if self.forked() || self.cleanups.fetch_add(1, Ordering::AcqRel) >= MAX_CLEANUPS {
-            self.cleanups.fetch_sub(1, Ordering::AcqRel);
+        if self.forked() {
             return;
         }
         let keeper = self.clone();
         let unsettled = self.unsettled(claim.owner);
+        if self.cleanups.fetch_add(1, Ordering::AcqRel) >= MAX_CLEANUPS {
+            self.cleanups.fetch_sub(1, Ordering::AcqRel);
+            return self.retire(session);
+        }
         self.spawn(async move {
-            keeper.clean_up(&claim, ending, session, ttl).await;
+            keeper.clean_up(&claim, ending, session, timing).await;
             keeper.cleanups.fetch_sub(1, Ordering::AcqRel);
             drop(unsettled);
         });
     }
 
-    async fn clean_up(&self, claim: &Claim, ending: Ending, session: Option<Session>, ttl: Duration) {
-        let until = self.clock.now() + ttl;
+    async fn clean_up(&self, claim: &Claim, ending: Ending, session: Option<Session>, timing: Timing) {
+        let until = self.clock.now() + timing.ttl;
         let mut pause = Duration::from_millis(50);
         loop {
             let call = self.waiting.release(claim.clone(), ending);
-            let Err(error) = self.bounded(ttl.min(MAX_CALL), call).await else { return };
+            let Err(error) = self.bounded(timing.call_limit(), call).await else { return };
             if self.clock.now() >= until || error.kind() == ErrorKind::Closed {
-                // Its session may be kept alive by other leases: without this the
-                // name could stay blocked by nobody for as long as they are held.
-                if let Some(session) = session {
-                    self.waiting.retire(session);
-                }
-                return;
+                return self.retire(session);
             }
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// What hangs on the session and could not be cleaned up would block its name
+    /// for as long as other leases keep the session alive.
+    fn retire(&self, session: Option<Session>) {
+        if let Some(session) = session {
+            self.waiting.retire(session);
         }
     }
 
@@ -488,13 +493,14 @@ impl Keeper {
 
     /// C5: what the store shows under a session and nobody here knows is undone.
     fn undo_strays(self: &Arc<Self>, strays: Vec<Claim>, beat: &Beat) {
-        let ttl = beat.renewals.first().map_or(Duration::from_secs(10), |renewal| renewal.ttl);
+        let Some(first) = beat.renewals.first() else { return };
+        let timing = Timing { ttl: first.ttl, heartbeat: beat.limit, grace: Duration::ZERO, limit: None };
         for claim in strays {
             // Asked for, or handed out and taken into the plan after the look at
             // the unsettled: in this order no claim is missed.
             let known = self.lock_unsettled().contains(&claim.owner) || self.plan().contains(claim.owner);
             if !known {
-                self.discard(claim, Ending::Undone, beat.session, ttl);
+                self.discard(claim, Ending::Undone, beat.session, timing);
             }
         }
     }

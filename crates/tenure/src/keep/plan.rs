@@ -49,6 +49,8 @@ struct Shared {
     heartbeat: Duration,
     /// `None` while one is under way.
     due: Option<Instant>,
+    /// The earliest beat that those need who joined while one was under way.
+    joined: Option<Instant>,
 }
 
 /// One request of renewals.
@@ -178,8 +180,9 @@ impl Plan {
         }
         // Also when none of the beat's own leases is left on the session: others
         // may have joined it while the beat was under way.
-        let session = beat.session.and_then(|session| Some((session, self.sessions.get(&session)?)));
+        let session = beat.session.and_then(|session| Some((session, self.sessions.get_mut(&session)?)));
         if let Some((session, shared)) = session {
+            let next = next.into_iter().chain(shared.joined.take()).min();
             let next = next.unwrap_or(now + again_after(shared.heartbeat));
             self.set_due(session, next);
         }
@@ -196,13 +199,15 @@ impl Plan {
             Some(shared) => {
                 shared.members.insert(owner);
                 shared.heartbeat = shared.heartbeat.min(heartbeat);
-                if shared.due.is_some_and(|at| due < at) {
-                    self.set_due(session, due);
+                match shared.due {
+                    None => shared.joined = Some(shared.joined.map_or(due, |joined| joined.min(due))),
+                    Some(at) if due < at => self.set_due(session, due),
+                    Some(_) => {}
                 }
             }
             None => {
                 let members = HashSet::from([owner]);
-                self.sessions.insert(session, Shared { members, heartbeat, due: None });
+                self.sessions.insert(session, Shared { members, heartbeat, due: None, joined: None });
                 self.set_due(session, due);
             }
         }
@@ -279,4 +284,143 @@ impl Plan {
 /// How long after a failed renewal the next one goes out.
 fn again_after(heartbeat: Duration) -> Duration {
     (heartbeat / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keep::record::Timing;
+    use crate::store::{Grant, Trust};
+    use crate::words::error::{Error, Reason};
+    use crate::words::name::Name;
+    use crate::words::owner::Claim;
+    use crate::words::token::Token;
+    use proptest::prelude::*;
+
+    const TTL: Duration = Duration::from_secs(9);
+    const VALIDITY: Duration = Duration::from_millis(8_820);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn record(session: Option<Session>, sent: Instant) -> Arc<Record> {
+        let claim = Claim::fresh(Name::new("x").expect("a name"));
+        let trust = Trust { session, sent, validity: VALIDITY };
+        let grant = Grant { token: Token::from_u64(1), ttl: TTL, trust, handed_over: false };
+        let timing = Timing { ttl: TTL, heartbeat: TTL / 3, grace: Duration::from_secs(1), limit: None };
+        Arc::new(Record::new(claim, &grant, timing, sent))
+    }
+
+    fn kept(beat: &Beat, session: Option<Session>, sent: Instant) -> Vec<Outcome> {
+        vec![Outcome::Kept(Trust { session, sent, validity: VALIDITY }); beat.renewals.len()]
+    }
+
+    #[test]
+    fn ten_thousand_leases_on_a_session_are_one_beat() {
+        let (mut plan, events) = (Plan::default(), Events::default());
+        let session = Some(Session([1; 16]));
+        for _ in 0..10_000 {
+            plan.insert(record(session, at(0)), false, at(0));
+        }
+        assert!(plan.advance(at(2_900), &events).is_empty());
+        let beats = plan.advance(at(3_000), &events);
+        assert_eq!(beats.iter().map(|beat| beat.renewals.len()).collect::<Vec<_>>(), [10_000]);
+        assert!(plan.advance(at(3_500), &events).is_empty(), "one is under way");
+        plan.answered(&beats[0], kept(&beats[0], session, at(3_000)), at(3_501), &events);
+        assert_eq!(plan.advance(at(6_000), &events).len(), 1);
+    }
+
+    #[test]
+    fn leases_of_their_own_travel_together_in_batches() {
+        let (mut plan, events) = (Plan::default(), Events::default());
+        for i in 0..1_000 {
+            plan.insert(record(None, at(i / 10)), false, at(100));
+        }
+        let beats = plan.advance(at(3_000), &events);
+        assert_eq!(beats.iter().map(|beat| beat.renewals.len()).collect::<Vec<_>>(), [512, 488]);
+    }
+
+    #[test]
+    fn who_joins_a_session_while_its_beat_is_lost_is_renewed_all_the_same() {
+        let (mut plan, events) = (Plan::default(), Events::default());
+        let session = Some(Session([1; 16]));
+        plan.insert(record(session, at(0)), false, at(0));
+        let beats = plan.advance(at(3_000), &events);
+        let late = record(session, at(3_100));
+        plan.insert(late.clone(), false, at(3_100));
+        plan.answered(&beats[0], vec![Outcome::Lost(Reason::Taken)], at(3_200), &events);
+        let beats = plan.advance(at(6_200), &events);
+        assert_eq!(beats.len(), 1);
+        assert_eq!(beats[0].renewals[0].claim, late.claim);
+    }
+
+    #[test]
+    fn a_handed_over_lease_moves_to_the_session_that_its_first_renewal_names() {
+        let (mut plan, events) = (Plan::default(), Events::default());
+        let (wait, main) = (Some(Session([1; 16])), Some(Session([2; 16])));
+        plan.insert(record(wait, at(0)), true, at(0));
+        let beats = plan.advance(at(0), &events);
+        assert_eq!(beats[0].session, wait);
+        plan.answered(&beats[0], kept(&beats[0], main, at(1)), at(2), &events);
+        assert_eq!(plan.sessions.keys().copied().collect::<Vec<_>>(), [main.expect("named")]);
+        assert_eq!(plan.advance(at(3_001), &events)[0].session, main);
+    }
+
+    proptest! {
+        /// Whatever the store answers and whenever: a lease that is not lost is
+        /// under way or has its beat before its deadline, and is lost by then if
+        /// nothing was confirmed.
+        #[test]
+        fn nothing_is_forgotten(steps in proptest::collection::vec((0u8..6, 1u64..2_500, any::<bool>()), 1..60)) {
+            let (mut plan, events) = (Plan::default(), Events::default());
+            let mut flying: Vec<Beat> = Vec::new();
+            let mut known: Vec<Arc<Record>> = Vec::new();
+            let mut now = at(10);
+            for (step, millis, shared) in steps {
+                let session = shared.then_some(Session([7; 16]));
+                match step {
+                    0 | 1 => {
+                        let record = record(session, now);
+                        plan.insert(record.clone(), step == 1, now);
+                        known.push(record);
+                    }
+                    2 => if let Some(record) = known.pop() { plan.remove(record.claim.owner); },
+                    3 => now = now + Duration::from_millis(millis),
+                    _ => if let Some(beat) = flying.pop() {
+                        let outcomes = match step {
+                            4 => kept(&beat, beat.session, now - Duration::from_millis(millis / 10)),
+                            _ => vec![Outcome::Unknown(Error::unavailable("out")); beat.renewals.len()],
+                        };
+                        plan.answered(&beat, outcomes, now, &events);
+                    },
+                }
+                flying.extend(plan.advance(now, &events));
+                for record in &known {
+                    let owner = record.claim.owner;
+                    let planned = &plan.leases[&owner];
+                    let in_flight = flying.iter().any(|beat| {
+                        beat.renewals.iter().any(|renewal| renewal.claim.owner == owner)
+                    });
+                    let session_due = planned.session.and_then(|session| plan.sessions[&session].due);
+                    let session_flies = planned.session.is_some_and(|session| {
+                        flying.iter().any(|beat| beat.session == Some(session))
+                    });
+                    if record.loss().is_some() {
+                        prop_assert!(planned.look.is_none() && planned.due.is_none());
+                        continue;
+                    }
+                    prop_assert!(now < record.deadline());
+                    prop_assert!(planned.look.is_some_and(|look| look > now && look <= record.deadline()));
+                    let due = planned.due.or(session_due);
+                    // What is stopping keeps its deadline whatever is confirmed.
+                    let ends = record.is_stopping();
+                    prop_assert!(ends || in_flight || session_flies || due.is_some_and(|due| due < record.deadline()));
+                }
+                let on_wheel = plan.leases.values().filter(|planned| planned.look.is_some()).count()
+                    + plan.sessions.values().filter(|shared| shared.due.is_some()).count();
+                prop_assert_eq!(plan.wheel.len(), on_wheel);
+            }
+        }
+    }
 }

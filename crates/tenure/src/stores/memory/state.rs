@@ -1,6 +1,6 @@
 //! The verbs, on one state under one lock.
 
-use super::queue::{EntryLife, Queue};
+use super::queue::EntryLife;
 use super::record::{Hold, Life, Record, wall};
 use super::sessions::Sessions;
 use crate::store::{
@@ -211,7 +211,7 @@ impl State {
     fn renew_record(&mut self, client: u64, lease: &Renewal) -> std::result::Result<Session, Outcome> {
         let (claim, lost) = (&lease.claim, |reason| Err(Outcome::Lost(reason)));
         let Some(record) = self.names.get_mut(&claim.name) else { return lost(Reason::Vanished) };
-        if !record.hold.as_ref().is_some_and(|hold| hold.owner == claim.owner) {
+        if record.hold.as_ref().is_none_or(|hold| hold.owner != claim.owner) {
             let is_foreign = record.held(&self.sessions, self.now).is_some();
             let reason = if is_foreign { Reason::Taken } else { Reason::Vanished };
             return lost(record.how_lost(claim.owner).unwrap_or(reason));
@@ -240,8 +240,7 @@ impl State {
 
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Released {
         let Some(record) = self.names.get_mut(&claim.name) else { return Released::Gone(None) };
-        let is_own = record.hold.as_ref().is_some_and(|hold| hold.owner == claim.owner);
-        let released = if let (true, Some(hold)) = (is_own, record.hold.take()) {
+        let released = if let Some(hold) = record.hold.take_if(|hold| hold.owner == claim.owner) {
             let was_held = hold.left(&self.sessions, self.now).is_some();
             hold.unhang(&mut self.sessions);
             record.kept_until = hold.kept_until.filter(|_| ending == Ending::Released);

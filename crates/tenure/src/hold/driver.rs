@@ -1,0 +1,191 @@
+//! The driver of the waiting rooms: a job on the keeper's thread that attends to
+//! the entries, listens for grants and asks again, for as long as anybody waits.
+
+use super::waiting::{ATTEND, Question, Room, Rooms, Stage, State, Wants};
+use crate::keep::record::Timing;
+use crate::store::{Answer, Attended, ENTRY_LIFE, Ending, Hint};
+use crate::words::clock::Instant;
+use crate::words::error::{Error, Result};
+use crate::words::name::Name;
+use crate::words::owner::Claim;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The driver: attends to the entries, listens for grants, asks again. Ends when
+/// nobody waits.
+pub(super) async fn drive(rooms: Arc<Rooms>) {
+    let keeper = rooms.keeper.clone();
+    let mut hints: Option<mpsc::Receiver<Hint>> = None;
+    let mut listen_at = keeper.clock.now();
+    loop {
+        let now = keeper.clock.now();
+        let work = rooms.work(now);
+        for (claim, timing) in work.leave {
+            keeper.discard(claim, Ending::Undone, None, timing);
+        }
+        for (wants, claim) in work.ask {
+            let call = keeper.waiting.acquire(wants.ask(claim.clone(), true));
+            drop(Question { rooms: rooms.clone(), wants, claim, call: Some(call) });
+        }
+        if !work.attend.is_empty() {
+            rooms.attend(work.attend, true);
+        }
+        let Some(next) = work.next else { return };
+        if hints.is_none() && work.queued && listen_at <= now {
+            hints = Some(keeper.waiting.events());
+            // What was granted before anybody listened is found by looking.
+            rooms.attend_now(now);
+            continue;
+        }
+        tokio::select! {
+            hint = next_hint(&mut hints) => match hint {
+                Some(Hint::Granted(claim, grant)) => rooms.answered(&claim, Ok(Answer::Granted(grant))),
+                Some(Hint::Look(name)) => {
+                    let entries = rooms.entries_of(&name);
+                    if !entries.is_empty() {
+                        rooms.attend(entries, false);
+                    }
+                }
+                Some(Hint::LookAll) => rooms.attend_now(keeper.clock.now()),
+                // The store stopped listening: what it would have said is asked for.
+                None => {
+                    hints = None;
+                    listen_at = keeper.clock.now() + ATTEND;
+                    rooms.attend_now(keeper.clock.now());
+                }
+            },
+            () = rooms.changed.notified() => {}
+            () = keeper.clock.sleep_until(next) => {}
+        }
+    }
+}
+
+async fn next_hint(hints: &mut Option<mpsc::Receiver<Hint>>) -> Option<Hint> {
+    match hints {
+        Some(hints) => hints.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the driver is to do now.
+struct Work {
+    ask: Vec<(Wants, Claim)>,
+    attend: Vec<Claim>,
+    leave: Vec<(Claim, Timing)>,
+    queued: bool,
+    /// When to look again; `None`: nobody waits, and the driver is off duty.
+    next: Option<Instant>,
+}
+
+impl Rooms {
+    fn work(&self, now: Instant) -> Work {
+        let mut state = self.lock();
+        let mut work = Work { ask: vec![], attend: vec![], leave: vec![], queued: false, next: None };
+        let State { rooms, entries, attend_at, attending, .. } = &mut *state;
+        rooms.retain(|wants, room| {
+            room.tickets.retain(|ticket| !ticket.deliver.is_closed());
+            if room.tickets.is_empty() && room.stage != Stage::Asking {
+                entries.remove(&room.claim.owner);
+                work.leave.push((room.claim.clone(), wants.timing));
+                return false;
+            }
+            if let Stage::Again(at) = room.stage {
+                if at <= now {
+                    room.stage = Stage::Asking;
+                    work.ask.push((wants.clone(), room.claim.clone()));
+                } else {
+                    work.next = Some(work.next.map_or(at, |next| next.min(at)));
+                }
+            }
+            work.queued |= room.stage == Stage::Queued;
+            true
+        });
+        if work.queued && !*attending {
+            if attend_at.is_none_or(|at| at <= now) {
+                *attending = true;
+                *attend_at = Some(now + jittered(ATTEND));
+                work.attend = queued(rooms).collect();
+            }
+            let at = attend_at.unwrap_or(now);
+            work.next = Some(work.next.map_or(at, |next| next.min(at)));
+        }
+        if rooms.is_empty() {
+            state.driven = false;
+            state.attend_at = None;
+        } else {
+            work.next.get_or_insert(now + ENTRY_LIFE);
+        }
+        work
+    }
+
+    fn entries_of(&self, name: &Name) -> Vec<Claim> {
+        queued(&self.lock().rooms).filter(|claim| claim.name == *name).collect()
+    }
+
+    fn attend_now(&self, now: Instant) {
+        self.lock().attend_at = Some(now);
+    }
+
+    /// Attends to entries, in a job of its own: a slow answer does not hold up the hints.
+    fn attend(self: &Arc<Self>, entries: Vec<Claim>, all: bool) {
+        let rooms = self.clone();
+        let call = rooms.keeper.waiting.attend(entries.clone());
+        self.keeper.clone().spawn(async move {
+            let answer = rooms.keeper.bounded(ENTRY_LIFE, call).await;
+            if all {
+                rooms.lock().attending = false;
+                rooms.changed.notify_one();
+            }
+            let attended = answer.unwrap_or_else(|error| vec![Attended::Unknown(error); entries.len()]);
+            for (claim, attended) in entries.iter().zip(attended) {
+                match attended {
+                    Attended::Waiting(busy) => rooms.answered_if_queued(claim, Ok(Answer::Busy(busy))),
+                    Attended::Granted(grant) => rooms.answered_if_queued(claim, Ok(Answer::Granted(grant))),
+                    Attended::Gone => rooms.requeue(claim),
+                    Attended::Unknown(error) => rooms.note(claim, error),
+                }
+            }
+        });
+    }
+
+    /// What is attended may have been answered, or left, meanwhile by another way.
+    fn answered_if_queued(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
+        let waits = {
+            let state = self.lock();
+            let room = state.entries.get(&claim.owner).and_then(|wants| state.rooms.get(wants));
+            room.is_some_and(|room| room.stage == Stage::Queued)
+        };
+        if waits {
+            self.answered(claim, answer);
+        }
+    }
+
+    /// C8: a waiter whose own registration is gone notices and queues again.
+    fn requeue(self: &Arc<Self>, claim: &Claim) {
+        let mut state = self.lock();
+        let Some(wants) = state.entries.remove(&claim.owner) else { return };
+        let Some(room) = state.rooms.remove(&wants) else { return };
+        self.open_room(&mut state, &wants, room.tickets, Stage::Again(self.keeper.clock.now()));
+        self.go_on(state);
+    }
+
+    fn note(&self, claim: &Claim, error: Error) {
+        let mut state = self.lock();
+        let Some(wants) = state.entries.get(&claim.owner).cloned() else { return };
+        let news = state.rooms.get_mut(&wants).and_then(|room| room.fail(error));
+        drop(state);
+        self.tell(wants, news);
+    }
+}
+
+fn queued(rooms: &HashMap<Wants, Room>) -> impl Iterator<Item = Claim> {
+    rooms.values().filter(|room| room.stage == Stage::Queued).map(|room| room.claim.clone())
+}
+
+/// Between 80 and 100 % of `duration`, so that clients do not march in step.
+pub(super) fn jittered(duration: Duration) -> Duration {
+    let [random, ..] = crate::words::owner::random_bits();
+    duration * (800 + u32::from(random) * 200 / 255) / 1000
+}

@@ -1,0 +1,192 @@
+//! The doorbell of a waiting client: a socket on which it is told of its grants, and a
+//! look at the names it waits for, in case their holder died and can tell nobody.
+
+use super::client::Client;
+use super::database::{Database, Fault, Lane};
+use super::liveness::Process;
+use super::transaction::{HandOver, Transaction, sql};
+use crate::store::{ENTRY_LIFE, Hint, Session, trusted_part};
+use crate::words::name::Name;
+use crate::words::owner::{Claim, Owner};
+use crate::words::token::Token;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, chmodat, unlinkat};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// How often the client that is next looks whether the holder died.
+const NEXT: i64 = 25_000_000;
+/// How often the others look, and how often the same thing is said again.
+const OTHERS: i64 = 250_000_000;
+/// C12: hints that nobody took yet.
+const HINTS: usize = 1_024;
+
+/// The socket of a client. Its path may be longer than a socket address can be, so the
+/// way leads over the descriptor of its directory.
+pub(super) fn socket_path(live: &OwnedFd, process: [u8; 16]) -> PathBuf {
+    format!("/proc/self/fd/{}/{}.sock", live.as_raw_fd(), Process::file_name(process)).into()
+}
+
+/// Listens on a thread of its own until the receiver is dropped.
+pub(super) fn listen(client: Arc<Client>) -> mpsc::Receiver<Hint> {
+    let (hints, receiver) = mpsc::channel(HINTS);
+    if !client.is_inherited() {
+        let bell = move || Bell { hints, missed: false, said: HashMap::new(), client }.run();
+        // Without the thread the entries are still attended to, twice a second.
+        let _ = std::thread::Builder::new().name("tenure-sqlite-bell".to_owned()).spawn(bell);
+    }
+    receiver
+}
+
+struct Bell {
+    client: Arc<Client>,
+    hints: mpsc::Sender<Hint>,
+    /// A hint found no room.
+    missed: bool,
+    /// Names that were said to be worth a look, and when.
+    said: HashMap<Name, i64>,
+}
+
+impl Bell {
+    fn run(mut self) {
+        let socket = self.bind();
+        let mut database = Database::new(self.client.clone(), Lane::Watch);
+        let mut pause = NEXT;
+        let mut due = self.client.host.now();
+        while !self.hints.is_closed() {
+            let timeout = Timespec { tv_sec: 0, tv_nsec: pause.clamp(0, OTHERS) };
+            let mut ready = socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN));
+            // Woken early by a signal: the look is due when it is due.
+            let _ = poll(ready.as_mut_slice(), Some(&timeout));
+            self.hear(socket.as_ref());
+            let now = self.client.host.now();
+            if now >= due || due - now > OTHERS {
+                let is_next = self.look(&mut database);
+                let cost = self.client.host.now() - now;
+                // However much there is to look at: a tenth of a processor at most.
+                due = now + (cost * 10).max(if is_next { NEXT } else { OTHERS });
+            }
+            pause = due - self.client.host.now();
+        }
+    }
+
+    fn bind(&self) -> Option<UnixDatagram> {
+        let live = self.client.live().ok()?;
+        let process = self.client.liveness().ok()?.process.id;
+        let name = format!("{}.sock", Process::file_name(process));
+        // Of an earlier receiver of this same client, whose thread is about to end.
+        let _ = unlinkat(live, &name, AtFlags::empty());
+        let socket = UnixDatagram::bind(socket_path(live, process)).ok()?;
+        chmodat(live, &name, self.client.place.file_mode(), AtFlags::empty()).ok()?;
+        socket.set_nonblocking(true).ok()?;
+        Some(socket)
+    }
+
+    /// A grant counts only on the wait session that this client has now, and only until its
+    /// deadline: a client that was stopped finds old messages when it wakes (C8).
+    fn hear(&mut self, socket: Option<&UnixDatagram>) {
+        let mut message = [0; 1024];
+        while let Some(Ok(length)) = socket.map(|socket| socket.recv(&mut message)) {
+            let Some(granted) = HandOver::decode(&message[..length]) else { continue };
+            let host = &self.client.host;
+            let grant = granted.grant(host);
+            let deadline = granted.until - (ENTRY_LIFE - trusted_part(ENTRY_LIFE)).as_nanos() as i64;
+            let mut known = self.client.known();
+            if known.wait != Some(granted.session) || deadline <= host.now() {
+                continue;
+            }
+            known.entries.remove(&granted.owner);
+            drop(known);
+            self.say(Hint::Granted(Claim { name: granted.name, owner: granted.owner }, grant));
+        }
+    }
+
+    fn say(&mut self, hint: Hint) {
+        if self.missed && self.hints.try_send(Hint::LookAll).is_ok() {
+            self.missed = false;
+        }
+        if let Err(TrySendError::Full(_)) = self.hints.try_send(hint) {
+            self.missed = true;
+        }
+    }
+
+    /// Looks at the names that are waited for; whether this client is next for one of them.
+    fn look(&mut self, database: &mut Database) -> bool {
+        let entries: Vec<_> =
+            self.client.known().entries.iter().map(|(owner, name)| (*owner, name.clone())).collect();
+        let now = self.client.host.now();
+        self.said.retain(|_, at| (now - *at).abs() < OTHERS);
+        if entries.is_empty() {
+            return false;
+        }
+        let looked = database.read(|transaction| {
+            let looks = entries.iter().map(|(owner, name)| transaction.look(name, *owner));
+            looks.collect::<Result<Vec<_>, Fault>>()
+        });
+        // What is wrong with the database is told by the calls.
+        let Ok(looked) = looked else { return false };
+        let mut is_next = false;
+        for ((_, name), look) in entries.into_iter().zip(looked) {
+            is_next |= look.is_next;
+            if look.is_news && self.said.insert(name.clone(), now).is_none() {
+                self.say(Hint::Look(name));
+            }
+        }
+        is_next
+    }
+}
+
+struct Look {
+    is_next: bool,
+    is_news: bool,
+}
+
+impl Transaction<'_> {
+    fn look(&self, name: &Name, owner: Owner) -> Result<Look, Fault> {
+        let next = self.first(sql!("first_live"), &[&name.as_str()], |row| row.get::<_, [u8; 16]>(0))?;
+        let is_next = next == Some(owner.to_bytes());
+        let lease = self.lease(name)?;
+        // Granted, and the message was lost.
+        let is_mine = lease.as_ref().is_some_and(|lease| lease.owner == Some(owner));
+        let is_free = lease.is_none_or(|lease| !self.is_held(&lease) && self.kept_back(&lease).is_none());
+        Ok(Look { is_next, is_news: is_mine || (is_free && (is_next || next.is_none())) })
+    }
+}
+
+impl HandOver {
+    const VERSION: u8 = 1;
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut message = vec![HandOver::VERSION];
+        message.extend(self.owner.to_bytes());
+        message.extend(self.session.0);
+        message.extend(self.token.as_u64().to_le_bytes());
+        message.extend(self.ttl.to_le_bytes());
+        message.extend(self.until.to_le_bytes());
+        message.extend(self.name.as_str().as_bytes());
+        message
+    }
+
+    pub(super) fn decode(message: &[u8]) -> Option<HandOver> {
+        let (version, rest) = message.split_first_chunk()?;
+        let (owner, rest) = rest.split_first_chunk()?;
+        let (session, rest) = rest.split_first_chunk()?;
+        let (token, rest) = rest.split_first_chunk()?;
+        let (ttl, rest) = rest.split_first_chunk()?;
+        let (until, name) = rest.split_first_chunk()?;
+        (*version == [HandOver::VERSION]).then_some(HandOver {
+            name: Name::new(std::str::from_utf8(name).ok()?).ok()?,
+            owner: Owner::from_bytes(*owner),
+            token: Token::from_u64(u64::from_le_bytes(*token)),
+            ttl: i64::from_le_bytes(*ttl),
+            session: Session(*session),
+            until: i64::from_le_bytes(*until),
+            process: None,
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! What the handles of one client share: who it is, and what it knows of its sessions.
+
+use super::host::Host;
+use super::liveness::{Liveness, Process};
+use super::place::Place;
+use super::transaction::HandOver;
+use crate::store::{Session, Trust, trusted_part};
+use crate::words::error::{Error, Result};
+use crate::words::name::Name;
+use crate::words::owner::Owner;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// C12: how many different TTLs a client may keep alive at a time.
+const MAX_TTLS: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) host: Host,
+    pub(super) place: Place,
+    /// The directory of the liveness files; none where nothing can be written.
+    pub(super) live: Option<OwnedFd>,
+    /// The database as it was opened first.
+    pub(super) identity: (u64, u64),
+    pid: u32,
+    liveness: Mutex<Option<Arc<Liveness>>>,
+    sender: OnceLock<Option<UnixDatagram>>,
+    known: Mutex<Known>,
+}
+
+/// The database is the truth; this spares questions to it.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) is_closed: bool,
+    /// The sessions that this client beats.
+    pub(super) sessions: HashMap<Session, Beaten>,
+    /// For each TTL the session that gets new grants.
+    current: HashMap<i64, Session>,
+    /// What was found under them when it was last compared, and what was granted since.
+    pub(super) claims: HashMap<Owner, Session>,
+    /// The session of the entries.
+    pub(super) wait: Option<Session>,
+    pub(super) entries: HashMap<Owner, Name>,
+    /// When what is left behind is looked for next.
+    pub(super) tidy_due: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beaten {
+    pub(super) ttl: i64,
+    /// The instant before its last confirmed renewal was queued.
+    pub(super) sent: i64,
+    pub(super) revision: i64,
+    /// When the leases under it were last compared.
+    pub(super) compared: i64,
+}
+
+/// The session that a grant hangs on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hook {
+    pub(super) session: Session,
+    pub(super) ttl: i64,
+    pub(super) sent: i64,
+    /// In the transaction that granted.
+    pub(super) revision: i64,
+    /// One that other claims of this client may hang on.
+    pub(super) is_shared: bool,
+}
+
+impl Client {
+    pub(super) fn new(host: Host, place: Place, live: Option<OwnedFd>, identity: (u64, u64)) -> Client {
+        Client {
+            host,
+            place,
+            live,
+            identity,
+            pid: std::process::id(),
+            liveness: Mutex::default(),
+            sender: OnceLock::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// This is a forked child: nothing of the parent's may be touched.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory of the liveness files.
+    pub(super) fn live(&self) -> Result<&OwnedFd> {
+        self.live.as_ref().ok_or_else(|| self.read_only())
+    }
+
+    pub(super) fn read_only(&self) -> Error {
+        Error::rejected(format!("{} can be read by this user and not written", self.place.file.display()))
+    }
+
+    /// This client's liveness file, made when it is first needed.
+    pub(super) fn liveness(&self) -> Result<Arc<Liveness>> {
+        let mut liveness = self.liveness.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(liveness) = &*liveness {
+            return Ok(liveness.clone());
+        }
+        let begun = Arc::new(Liveness::begin(&self.place, self.live()?)?);
+        *liveness = Some(begun.clone());
+        Ok(begun)
+    }
+
+    /// The liveness file, if there is one yet.
+    pub(super) fn own(&self) -> Option<Arc<Liveness>> {
+        self.liveness.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn is_dead(&self, process: Option<Process>) -> bool {
+        match (process, &self.live) {
+            (Some(process), Some(live)) => {
+                self.own().is_none_or(|own| own.process.id != process.id) && process.is_dead(live)
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn trust(&self, hook: Hook) -> Trust {
+        Trust {
+            session: Some(hook.session),
+            sent: self.host.local(hook.sent),
+            validity: trusted_part(super::transaction::nanos(hook.ttl)),
+        }
+    }
+
+    /// Sends the grant to the socket of its client. It is a hint: lost, it delays.
+    pub(super) fn tell(&self, granted: &HandOver) {
+        let (Some(process), Some(live)) = (granted.process, &self.live) else { return };
+        let sender = self.sender.get_or_init(|| {
+            let sender = UnixDatagram::unbound().ok()?;
+            sender.set_nonblocking(true).ok()?;
+            Some(sender)
+        });
+        if let Some(sender) = sender {
+            let _ = sender.send_to(&granted.encode(), super::bell::socket_path(live, process.id));
+        }
+    }
+}
+
+impl Known {
+    /// The session for grants of this TTL, if it has one.
+    pub(super) fn current(&self, ttl: i64) -> Option<Hook> {
+        let session = *self.current.get(&ttl)?;
+        let Beaten { sent, revision, .. } = *self.sessions.get(&session)?;
+        Some(Hook { session, ttl, sent, revision, is_shared: true })
+    }
+
+    /// C12: another TTL means another session to beat.
+    pub(super) fn admit(&self, ttl: i64) -> Result<()> {
+        let used: HashSet<i64> =
+            self.claims.values().filter_map(|session| Some(self.sessions.get(session)?.ttl)).collect();
+        if used.len() >= MAX_TTLS && !used.contains(&ttl) {
+            return Err(Error::invalid(format!(
+                "this client holds leases with {MAX_TTLS} different TTLs already: use one of them"
+            )));
+        }
+        Ok(())
+    }
+
+    /// A grant on this session was committed, or its renewal.
+    pub(super) fn confirmed(&mut self, owner: Owner, hook: Hook) {
+        self.entries.remove(&owner);
+        if !hook.is_shared {
+            return;
+        }
+        if !self.sessions.contains_key(&hook.session) {
+            // What ran out without being asked about; its claims are looked up one by one.
+            self.sessions.retain(|_, beaten| beaten.sent + beaten.ttl > hook.sent);
+            self.current.retain(|_, session| self.sessions.contains_key(session));
+            self.claims.retain(|_, session| self.sessions.contains_key(session));
+            self.current.insert(hook.ttl, hook.session);
+        }
+        let Hook { session, ttl, sent, revision, .. } = hook;
+        let new = Beaten { ttl, sent, revision, compared: sent };
+        let beaten = self.sessions.entry(session).or_insert(new);
+        beaten.sent = beaten.sent.max(sent);
+        // A comparison since then may have missed it, just because it was taken away again.
+        if beaten.revision <= revision {
+            self.claims.insert(owner, session);
+        }
+    }
+
+    /// The claim ended.
+    pub(super) fn forget(&mut self, owner: Owner) {
+        self.entries.remove(&owner);
+        let Some(session) = self.claims.remove(&owner) else { return };
+        let is_current = self.current.values().any(|current| *current == session);
+        if !is_current && !self.claims.values().any(|on| *on == session) {
+            self.sessions.remove(&session);
+        }
+    }
+
+    pub(super) fn retire(&mut self, session: Session) {
+        self.current.retain(|_, current| *current != session);
+    }
+
+    /// The session ended.
+    pub(super) fn ended(&mut self, session: Session) {
+        self.retire(session);
+        self.sessions.remove(&session);
+        self.claims.retain(|_, on| *on != session);
+        if self.wait == Some(session) {
+            (self.wait, self.entries) = (None, HashMap::new());
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! One connection: opened with care, written to in turn.
+
+use super::client::Client;
+use super::gate::Gate;
+use super::place::Place;
+use super::transaction::Transaction;
+use crate::words::error::{Error, Result};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// "tenr", in the header of the file: whose it is.
+const APPLICATION: i32 = 0x7465_6e72;
+/// The format of the tables (C13).
+const FORMAT: i32 = 1;
+/// How often a locked database is tried again, with a pause of [`PAUSE`] in between: 4 s.
+const TRIES: i32 = 8_000;
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// The calls of a handle: they queue at the gate.
+    Requests,
+    /// Renewals: past the gate, so that nobody's queue delays them.
+    Beats,
+    /// Looking after the names that are waited for.
+    Watch,
+}
+
+/// How sure a commit is. Forgetting any other than a grant in a crash of the machine
+/// harms nobody, for the reboot ends every lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// Survives a crash of the process.
+    Process,
+    /// Survives a crash of the machine.
+    Machine,
+}
+
+/// Why a transaction was broken off.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Sql(rusqlite::Error),
+    Told(Error),
+    /// It grants, and so it has to begin again and survive a crash of the machine.
+    Undurable,
+}
+
+impl Lane {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Lane::Requests => "requests",
+            Lane::Beats => "beats",
+            Lane::Watch => "watch",
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        Fault::Sql(error)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Told(error)
+    }
+}
+
+/// A connection of a client, opened by the first thing that needs it.
+pub(super) struct Database {
+    pub(super) client: Arc<Client>,
+    lane: Lane,
+    open: Option<(Connection, Option<Gate>)>,
+    durability: Option<Durability>,
+}
+
+impl Database {
+    pub(super) fn new(client: Arc<Client>, lane: Lane) -> Database {
+        Database { client, lane, open: None, durability: None }
+    }
+
+    /// Runs `work` in a snapshot.
+    pub(super) fn read<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
+        let client = self.client.clone();
+        let (connection, _) = self.connection()?;
+        let told = |error| classify(&client.place, error);
+        connection.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(told)?;
+        let done = work(&transaction(connection, &client, false));
+        connection.prepare_cached("ROLLBACK").and_then(|mut end| end.execute([])).map_err(told)?;
+        done.map_err(|fault| fault.told(&client.place))
+    }
+
+    /// Runs `work` as it is, each statement in a snapshot of its own.
+    pub(super) fn glance<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
+        let client = self.client.clone();
+        let (connection, _) = self.connection()?;
+        work(&transaction(connection, &client, false)).map_err(|fault| fault.told(&client.place))
+    }
+
+    /// Runs `work` in a write transaction, and once more where it has to be surer than
+    /// `first`. Waiters that it granted to are told after the commit.
+    pub(super) fn write<T>(
+        &mut self,
+        first: Durability,
+        mut work: impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<T> {
+        let client = self.client.clone();
+        if client.live.is_none() {
+            return Err(client.read_only());
+        }
+        let mut durability = first;
+        loop {
+            match self.attempt(durability, &client, &mut work) {
+                Err(Fault::Undurable) => durability = Durability::Machine,
+                done => return done.map_err(|fault| fault.told(&client.place)),
+            }
+        }
+    }
+
+    fn attempt<T>(
+        &mut self,
+        durability: Durability,
+        client: &Client,
+        work: &mut impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let is_new = self.durability.replace(durability) != Some(durability);
+        let (connection, gate) = self.connection()?;
+        let passed = gate.as_ref().map(Gate::pass);
+        if is_new {
+            // It cannot be changed inside a transaction.
+            connection.execute_batch(match durability {
+                Durability::Process => "PRAGMA synchronous = NORMAL",
+                Durability::Machine => "PRAGMA synchronous = FULL",
+            })?;
+        }
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let transaction = transaction(connection, client, durability == Durability::Machine);
+        let done = work(&transaction)
+            .and_then(|done| Ok(connection.prepare_cached("COMMIT")?.execute([]).map(|_| done)?));
+        if done.is_err() && !connection.is_autocommit() {
+            connection.execute_batch("ROLLBACK")?;
+        }
+        drop(passed);
+        if done.is_ok() {
+            transaction.handed_over.borrow().iter().for_each(|granted| client.tell(granted));
+        }
+        done
+    }
+
+    /// The connection, as long as the file behind the name is the one that was opened:
+    /// who goes on with another one shares nothing with those who open it now.
+    fn connection(&mut self) -> Result<&(Connection, Option<Gate>)> {
+        let place = &self.client.place;
+        if place.identity().ok() != Some(self.client.identity) {
+            return Err(Error::rejected(format!(
+                "{} was replaced or deleted while it was in use: start what uses it anew",
+                place.file.display()
+            )));
+        }
+        if self.open.is_none() {
+            self.open = Some(match (self.client.live.is_some(), self.lane) {
+                (false, _) | (_, Lane::Watch) => (look(place)?, None),
+                (_, Lane::Requests) => (connect(place)?, Some(Gate::new(place)?)),
+                (_, Lane::Beats) => {
+                    let beats = connect(place)?;
+                    // Checkpoints wait for the disk: left to the requests while there are any.
+                    beats
+                        .pragma_update(None, "wal_autocheckpoint", 4_000)
+                        .map_err(|error| classify(place, error))?;
+                    (beats, None)
+                }
+            });
+        }
+        Ok(self.open.as_ref().expect("it was opened just now"))
+    }
+}
+
+fn transaction<'a>(connection: &'a Connection, client: &'a Client, durable: bool) -> Transaction<'a> {
+    Transaction { connection, client, now: client.host.now(), durable, handed_over: Vec::new().into() }
+}
+
+/// Opens the database, makes it where it is missing, and tells which file it is.
+pub(super) fn create(place: &Place) -> Result<(u64, u64)> {
+    // The switch to WAL fails where two do it at a time: one after the other (C14: with
+    // a definite mode, which SQLite gives to its companions as well).
+    let gate = Gate::new(place)?;
+    let _passed = gate.pass();
+    match place.identity() {
+        Ok(_) => {}
+        // Never opened while SQLite has it open: closing it would drop SQLite's locks.
+        Err(rustix::io::Errno::NOENT) => drop(place.open_file("")?),
+        Err(error) => return Err(place.failed("", error)),
+    }
+    let connection = connect(place)?;
+    let found = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let set_up = || -> rusqlite::Result<Option<i32>> {
+        let is_empty =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))? == 0;
+        match (found("application_id")?, found("user_version")?) {
+            (0, 0) if is_empty => {
+                connection.pragma_update(None, "journal_mode", "WAL")?;
+                connection.execute_batch(&format!(
+                    "BEGIN IMMEDIATE; {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT;",
+                    include_str!("schema.sql")
+                ))?;
+                Ok(Some(FORMAT))
+            }
+            (APPLICATION, format) => Ok(Some(format)),
+            _ => Ok(None),
+        }
+    };
+    let path = place.file.display();
+    match set_up().map_err(|error| classify(place, error))? {
+        Some(FORMAT) => {}
+        Some(newer) => {
+            return Err(Error::rejected(format!(
+                "{path}: database format {newer} is newer than this tenure knows ({FORMAT}): upgrade tenure"
+            )));
+        }
+        None => {
+            return Err(Error::rejected(format!(
+                "{path} is the database of another application: name another file"
+            )));
+        }
+    }
+    place.identity().map_err(|error| place.failed("", error))
+}
+
+/// A connection that writes.
+fn connect(place: &Place) -> Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    opened(&place.file, flags)
+        .and_then(|connection| {
+            connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
+            Ok(connection)
+        })
+        .map_err(|error| classify(place, error))
+}
+
+/// A connection that only reads.
+pub(super) fn look(place: &Place) -> Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let looked = opened(&place.file, flags).and_then(|connection| {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(connection)
+    });
+    looked.map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen) if !place.beside("-shm").exists() => Error::rejected(format!(
+            "{} cannot be read without the right to write while nobody uses it, since its -shm file is missing",
+            place.file.display()
+        )),
+        _ => classify(place, error),
+    })
+}
+
+fn opened(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_handler(Some(|tries| {
+        pause(PAUSE);
+        tries < TRIES
+    }))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// SQLite's own handler sleeps ever longer, and the one that came last gets in first.
+fn pause(time: Duration) {
+    let never = Mutex::new(());
+    let guard = never.lock().unwrap_or_else(PoisonError::into_inner);
+    // Waking early only tries once more.
+    drop(Condvar::new().wait_timeout(guard, time));
+}
+
+impl Fault {
+    fn told(self, place: &Place) -> Error {
+        match self {
+            Fault::Sql(error) => classify(place, error),
+            Fault::Told(error) => error,
+            Fault::Undurable => {
+                Error::unavailable("a grant has to survive a crash of the machine and cannot")
+            }
+        }
+    }
+}
+
+/// What an error of SQLite means to whoever asked (C11).
+pub(super) fn classify(place: &Place, error: rusqlite::Error) -> Error {
+    let path = place.file.display();
+    let rejected = |text: String, error| Error::because(crate::ErrorKind::Rejected, text, error);
+    let unavailable = |text: String, error| Error::because(crate::ErrorKind::Unavailable, text, error);
+    let rusqlite::Error::SqliteFailure(failure, _) = &error else {
+        return rejected(format!("{path} holds what tenure did not write: {error}"), error);
+    };
+    let directory = place.directory().display();
+    match (failure.code, failure.extended_code) {
+        (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed, _) => {
+            unavailable(format!("{path} is locked by another process for too long"), error)
+        }
+        (ErrorCode::DiskFull, _) => unavailable(format!("the disk of {path} is full"), error),
+        (ErrorCode::OutOfMemory, _) => unavailable("there is no memory left".to_owned(), error),
+        (ErrorCode::SystemIoFailure | ErrorCode::OperationInterrupted, _) => {
+            unavailable(format!("{path} cannot be read or written: {error}"), error)
+        }
+        (ErrorCode::ReadOnly, ffi::SQLITE_READONLY_DBMOVED) => rejected(
+            format!("{path} was replaced or deleted while it was in use: start what uses it anew"),
+            error,
+        ),
+        (ErrorCode::ReadOnly, ffi::SQLITE_READONLY_DIRECTORY) => {
+            rejected(format!("the directory {directory} is not writable for this user"), error)
+        }
+        (ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _) => {
+            rejected(format!("{path} is not writable for this user, or on a read-only mount"), error)
+        }
+        (ErrorCode::CannotOpen, ffi::SQLITE_CANTOPEN_SYMLINK) => {
+            rejected(format!("{path} is a symbolic link, which is not followed: name the file itself"), error)
+        }
+        (ErrorCode::CannotOpen, _) => {
+            rejected(format!("{path} or a file beside it cannot be opened by this user"), error)
+        }
+        (ErrorCode::NotADatabase, _) => {
+            rejected(format!("{path} is not a database: name another file"), error)
+        }
+        (ErrorCode::DatabaseCorrupt, _) => rejected(
+            format!("{path} is damaged: move it and its companions away, and a new one is made"),
+            error,
+        ),
+        _ => rejected(format!("{path} does not do as it should: {error}"), error),
+    }
+}

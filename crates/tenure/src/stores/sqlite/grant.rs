@@ -1,0 +1,388 @@
+//! Granting: to who asks, and to who waits.
+
+use super::client::Hook;
+use super::database::{Database, Durability, Fault};
+use super::transaction::{Entry, HandOver, Lease, Transaction, nanos, sql};
+use crate::store::{
+    Answer, Ask, Attended, ENTRY_LIFE, Grant, MAX_ENTRIES, Session, Terms, Trust, trusted_part,
+};
+use crate::words::busy::{Busy, Why};
+use crate::words::error::{Error, Result};
+use crate::words::name::Name;
+use crate::words::owner::{Claim, Label, Owner, random_bits};
+use crate::words::token::Token;
+use std::time::Duration;
+
+/// How a name stands once everything that is due has been done.
+pub(super) enum Settled {
+    Held(Lease),
+    KeptBack(Duration),
+    /// With the row of who held it last.
+    Free(Option<Lease>),
+}
+
+/// What the client learns when an ask is committed.
+enum Learnt {
+    Nothing,
+    Holds(Hook),
+    Waits(Session),
+}
+
+impl Database {
+    pub(super) fn acquire(&mut self, ask: &Ask, sent: i64) -> Result<Answer> {
+        let glance = self.glance(|transaction| transaction.cannot_win(ask))?;
+        let durability = match glance {
+            Some(busy) if !ask.queue || busy.place.is_some() => return Ok(Answer::Busy(busy)),
+            Some(_) => Durability::Process,
+            None => Durability::Machine,
+        };
+        let (answer, learnt) = self.write(durability, |transaction| transaction.acquire(ask, sent))?;
+        let mut known = self.client.known();
+        match learnt {
+            Learnt::Nothing => {}
+            Learnt::Holds(hook) => known.confirmed(ask.claim.owner, hook),
+            Learnt::Waits(session) => {
+                known.wait = Some(session);
+                known.entries.insert(ask.claim.owner, ask.claim.name.clone());
+            }
+        }
+        Ok(answer)
+    }
+
+    pub(super) fn attend(&mut self, entries: &[Claim]) -> Result<Vec<Attended>> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wait = self.client.known().wait;
+        let (is_alive, answers) = self.write(Durability::Process, |transaction| {
+            let is_alive = match wait {
+                Some(wait) => transaction.beat(wait, ENTRY_LIFE.as_nanos() as i64)?.is_some(),
+                None => false,
+            };
+            let answers = entries.iter().map(|claim| transaction.attend(claim)).collect::<Result<_, _>>()?;
+            Ok((is_alive, answers))
+        })?;
+        let answers: Vec<Attended> = answers;
+        let mut known = self.client.known();
+        if let (false, Some(wait)) = (is_alive, wait) {
+            known.ended(wait);
+        }
+        for (claim, answer) in entries.iter().zip(&answers) {
+            if matches!(answer, Attended::Granted(_) | Attended::Gone) {
+                known.entries.remove(&claim.owner);
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl Transaction<'_> {
+    /// Why the asker cannot win at the moment, by a look that writes nothing.
+    fn cannot_win(&self, ask: &Ask) -> Result<Option<Busy>, Fault> {
+        let Claim { name, owner } = &ask.claim;
+        let Some(lease) = self.lease(name)? else { return Ok(None) };
+        match (self.holder(&lease), self.kept_back(&lease)) {
+            (Some(holder), _) if holder.owner == *owner => Ok(None),
+            (Some(holder), _) => self.busy(name, *owner, Why::Held(holder)).map(Some),
+            (None, Some(left)) => self.busy(name, *owner, Why::KeptBack(left)).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn acquire(&self, ask: &Ask, sent: i64) -> Result<(Answer, Learnt), Fault> {
+        let Claim { name, owner } = &ask.claim;
+        let ttl = rounded(ask.terms.ttl);
+        let why = match self.settle(name, Some(*owner))? {
+            Settled::Held(lease) if lease.owner == Some(*owner) => {
+                if lease.marked {
+                    return Ok((Answer::Granted(self.grant_of(&lease)), Learnt::Nothing));
+                }
+                let hook = self.keep(&lease, ttl, sent)?;
+                return Ok((self.granted(lease.token, hook), Learnt::Holds(hook)));
+            }
+            Settled::Held(lease) => self.holder(&lease).map_or(Why::Queued, Why::Held),
+            Settled::KeptBack(left) => Why::KeptBack(left),
+            Settled::Free(before) => {
+                let hook = if ask.terms.one_shot { self.one_shot(ttl, sent)? } else { self.hook(ttl, sent)? };
+                let seat = Seat {
+                    owner: *owner,
+                    label: &ask.label,
+                    terms: ask.terms,
+                    session: hook.session,
+                    until: None,
+                };
+                let token = self.seat(name, before.as_ref(), seat)?;
+                self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
+                return Ok((self.granted(token, hook), Learnt::Holds(hook)));
+            }
+        };
+        let mut busy = self.busy(name, *owner, why)?;
+        if !ask.queue || busy.place.is_some() {
+            return Ok((Answer::Busy(busy), Learnt::Nothing));
+        }
+        let session = self.enqueue(ask)?;
+        busy = self.busy(name, *owner, busy.why)?;
+        Ok((Answer::Busy(busy), Learnt::Waits(session)))
+    }
+
+    fn attend(&self, claim: &Claim) -> Result<Attended, Fault> {
+        let why = match self.settle(&claim.name, None) {
+            Ok(Settled::Held(lease)) if lease.owner == Some(claim.owner) => {
+                return Ok(Attended::Granted(self.grant_of(&lease)));
+            }
+            Ok(Settled::Held(lease)) => self.holder(&lease).map_or(Why::Queued, Why::Held),
+            Ok(Settled::KeptBack(left)) => Why::KeptBack(left),
+            // A live entry would have got it.
+            Ok(Settled::Free(_)) => return Ok(Attended::Gone),
+            Err(Fault::Told(error)) => return Ok(Attended::Unknown(error)),
+            Err(fault) => return Err(fault),
+        };
+        let busy = self.busy(&claim.name, claim.owner, why)?;
+        Ok(if busy.place.is_some() { Attended::Waiting(busy) } else { Attended::Gone })
+    }
+
+    /// Gives a name that nobody has to the first live entry, unless that is `asker`'s.
+    pub(super) fn settle(&self, name: &Name, asker: Option<Owner>) -> Result<Settled, Fault> {
+        let before = self.lease(name)?;
+        if let Some(lease) = &before {
+            if self.is_held(lease) {
+                return Ok(Settled::Held(lease.clone()));
+            }
+            if let Some(left) = self.kept_back(lease) {
+                return Ok(Settled::KeptBack(left));
+            }
+        }
+        while let Some(entry) = self.head(name)? {
+            if asker == Some(entry.owner) {
+                break;
+            }
+            if self.is_alive(entry.life) {
+                self.hand_over(name, before.as_ref(), &entry)?;
+                let lease = self.lease(name)?.ok_or(Fault::Undurable)?;
+                return Ok(Settled::Held(lease));
+            }
+            self.run(sql!("leave"), &[&name.as_str(), &entry.owner.to_bytes()])?;
+        }
+        Ok(Settled::Free(before))
+    }
+
+    /// The grant stands on the rest of the entry's life as it is now: what its client
+    /// does for its other entries does not prolong it.
+    fn hand_over(&self, name: &Name, before: Option<&Lease>, entry: &Entry) -> Result<(), Fault> {
+        let Entry { owner, ref label, session, terms, life } = *entry;
+        let until = life.map_or(self.now, |life| life.expires);
+        let token = self.seat(name, before, Seat { owner, label, terms, session, until: Some(until) })?;
+        self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
+        let (ttl, process) = (rounded(terms.ttl), life.and_then(|life| life.process));
+        self.handed_over.borrow_mut().push(HandOver {
+            name: name.clone(),
+            owner,
+            token,
+            ttl,
+            session,
+            until,
+            process,
+        });
+        Ok(())
+    }
+
+    /// Puts an owner where nobody is. What its lapsed predecessor stood on is ended by a
+    /// write to it, here and now, so that no renewal under way can bring it back (C1).
+    fn seat(&self, name: &Name, before: Option<&Lease>, seat: Seat<'_>) -> Result<Token, Fault> {
+        if !self.durable {
+            return Err(Fault::Undurable);
+        }
+        let wall = self.client.host.wall_us();
+        let token = Token::after(before.map(|lease| lease.token), wall as u64)?;
+        let lapsed = before.filter(|lease| lease.owner.is_some());
+        lapsed.map(|lease| self.end(lease)).transpose()?;
+        let lost =
+            lapsed.and_then(|lease| lease.owner).filter(|lost| *lost != seat.owner).map(Owner::to_bytes);
+        let keep = seat.terms.hold_at_least;
+        let keep = (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64));
+        self.run(
+            sql!("put"),
+            &[
+                &name.as_str(),
+                &(token.as_u64() as i64),
+                &seat.owner.to_bytes(),
+                &seat.label.as_str(),
+                &seat.session.0,
+                &wall,
+                &rounded(seat.terms.ttl),
+                &seat.terms.one_shot,
+                &seat.until,
+                &keep,
+                &lost,
+                &lapsed.is_some_and(|lease| lease.marked),
+            ],
+        )?;
+        Ok(token)
+    }
+
+    /// Writes to what a lapsed lease stood on.
+    pub(super) fn end(&self, lapsed: &Lease) -> Result<(), Fault> {
+        if let Some(session) = lapsed.session {
+            // A mark or an unconfirmed hand-over ran out alone; its session goes on.
+            let end = if self.is_alive(lapsed.life) { sql!("raise") } else { sql!("end") };
+            self.run(end, &[&session.0])?;
+        }
+        Ok(())
+    }
+
+    fn enqueue(&self, ask: &Ask) -> Result<Session, Fault> {
+        let Claim { name, owner } = &ask.claim;
+        let length = || {
+            Ok::<_, Fault>(self.first(sql!("length"), &[&name.as_str()], |row| row.get(0))?.unwrap_or(0u32))
+        };
+        if length()? >= MAX_ENTRIES {
+            self.run(sql!("dead_entries"), &[&name.as_str()])?;
+            if length()? >= MAX_ENTRIES {
+                return Err(Fault::Told(Error::unavailable(format!(
+                    "the queue of \"{name}\" is full: {MAX_ENTRIES} entries wait; try again later"
+                ))));
+            }
+        }
+        let life = ENTRY_LIFE.as_nanos() as i64;
+        let wait = self.client.known().wait;
+        let session = match wait {
+            Some(wait) if self.beat(wait, life)?.is_some() => wait,
+            _ => self.open(life, true)?,
+        };
+        // One of an earlier wait session that ran out.
+        self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
+        let (terms, wall) = (ask.terms, self.client.host.wall_us());
+        let keep = terms.hold_at_least.as_nanos() as i64;
+        self.run(
+            sql!("enqueue"),
+            &[
+                &name.as_str(),
+                &owner.to_bytes(),
+                &ask.label.as_str(),
+                &session.0,
+                &rounded(terms.ttl),
+                &terms.one_shot,
+                &keep,
+                &wall,
+            ],
+        )?;
+        Ok(session)
+    }
+
+    pub(super) fn busy(&self, name: &Name, owner: Owner, why: Why) -> Result<Busy, Fault> {
+        let places = self.first(sql!("places"), &[&name.as_str(), &owner.to_bytes()], |row| {
+            let (waiting, ahead, is_mine): (u32, Option<u32>, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok((waiting, ahead.filter(|_| is_mine)))
+        })?;
+        let (waiting, place) = places.unwrap_or_default();
+        Ok(Busy { why, waiting, place, last_error: None })
+    }
+
+    fn granted(&self, token: Token, hook: Hook) -> Answer {
+        let (ttl, trust) = (nanos(hook.ttl), self.client.trust(hook));
+        Answer::Granted(Grant { token, ttl, trust, handed_over: false })
+    }
+
+    /// The grant that a row shows. Its times are the store's own, which are this process's.
+    fn grant_of(&self, lease: &Lease) -> Grant {
+        let handed_over = lease.is_unconfirmed();
+        let life = if handed_over { ENTRY_LIFE } else { nanos(lease.ttl) };
+        let sent = self.client.host.local(lease.ends()) - life;
+        let trust = Trust { session: lease.session, sent, validity: trusted_part(life) };
+        Grant { token: lease.token, ttl: nanos(lease.ttl), trust, handed_over }
+    }
+}
+
+impl HandOver {
+    /// The same grant as [`Transaction::grant_of`] reads from the row.
+    pub(super) fn grant(&self, host: &super::host::Host) -> Grant {
+        let sent = host.local(self.until) - ENTRY_LIFE;
+        let trust = Trust { session: Some(self.session), sent, validity: trusted_part(ENTRY_LIFE) };
+        Grant { token: self.token, ttl: nanos(self.ttl), trust, handed_over: true }
+    }
+}
+
+struct Seat<'a> {
+    owner: Owner,
+    label: &'a Label,
+    terms: Terms,
+    session: Session,
+    until: Option<i64>,
+}
+
+/// A TTL in nanoseconds, rounded up to the store's unit.
+pub(super) fn rounded(ttl: Duration) -> i64 {
+    (ttl.as_nanos().div_ceil(1_000_000) as i64).saturating_mul(1_000_000)
+}
+
+impl Transaction<'_> {
+    /// The session for grants of this TTL, opened where there is none. A grant that follows
+    /// closely on a confirmed renewal stands on that and spares a write.
+    pub(super) fn hook(&self, ttl: i64, sent: i64) -> Result<Hook, Fault> {
+        let current = self.client.known().current(ttl);
+        if let Some(hook) = current {
+            let is_fresh = self.now - hook.sent <= ttl / 10;
+            let sent = if is_fresh { hook.sent } else { sent };
+            let revision =
+                if is_fresh { self.revision(hook.session)? } else { self.beat(hook.session, ttl)? };
+            if let Some(revision) = revision {
+                return Ok(Hook { sent, revision, ..hook });
+            }
+        }
+        self.client.known().admit(ttl)?;
+        Ok(Hook { session: self.open(ttl, true)?, ttl, sent, revision: 0, is_shared: true })
+    }
+
+    /// A session of its own, which only time ends (C13).
+    fn one_shot(&self, ttl: i64, sent: i64) -> Result<Hook, Fault> {
+        Ok(Hook { session: self.open(ttl, false)?, ttl, sent, revision: 0, is_shared: false })
+    }
+
+    /// Renews a lease of the asker by itself, and hangs it where it belongs.
+    pub(super) fn keep(&self, lease: &Lease, ttl: i64, sent: i64) -> Result<Hook, Fault> {
+        let own = lease.session.filter(|_| lease.until.is_none()).and_then(|session| {
+            let is_shared = lease.life.is_some_and(|life| life.process.is_some());
+            let ttl = self.client.known().sessions.get(&session).map(|beaten| beaten.ttl);
+            (!is_shared || ttl.is_some()).then(|| (session, ttl, is_shared))
+        });
+        if let Some((session, known_ttl, is_shared)) = own {
+            let ttl = known_ttl.unwrap_or(ttl);
+            let revision =
+                self.beat(session, ttl)?.ok_or_else(|| Error::unavailable("the session ended just now"))?;
+            return Ok(Hook { session, ttl, sent, revision, is_shared });
+        }
+        let hook = if lease.one_shot { self.one_shot(ttl, sent)? } else { self.hook(ttl, sent)? };
+        if let Some(session) = lease.session {
+            self.run(sql!("raise"), &[&session.0])?;
+        }
+        self.run(sql!("move"), &[&lease.name.as_str(), &hook.session.0, &ttl])?;
+        Ok(hook)
+    }
+
+    fn open(&self, ttl: i64, with_process: bool) -> Result<Session, Fault> {
+        let session = Session(random_bits());
+        let process = if with_process { Some(self.client.liveness()?.process) } else { None };
+        self.run(
+            sql!("open"),
+            &[
+                &session.0,
+                &self.client.host.boot,
+                &(self.now.saturating_add(ttl)),
+                &ttl,
+                &process.map(|process| process.id),
+                &process.map(|process| process.device),
+                &process.map(|process| process.inode),
+            ],
+        )?;
+        Ok(session)
+    }
+
+    /// Prolongs a session that has not ended; its revision.
+    pub(super) fn beat(&self, session: Session, ttl: i64) -> Result<Option<i64>, Fault> {
+        self.first(sql!("beat"), &[&session.0, &ttl], |row| row.get(0))
+    }
+
+    fn revision(&self, session: Session) -> Result<Option<i64>, Fault> {
+        self.first(sql!("alive"), &[&session.0], |row| row.get(0))
+    }
+}

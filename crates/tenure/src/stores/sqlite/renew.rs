@@ -1,0 +1,163 @@
+//! Heartbeats: one row per session, however many leases hang on it.
+
+use super::client::{Beaten, Hook};
+use super::database::{Database, Durability, Fault};
+use super::grant::rounded;
+use super::transaction::{Transaction, sql};
+use crate::store::{Outcome, Renewal, Renewed, Session};
+use crate::words::error::{Reason, Result};
+use crate::words::name::Name;
+use crate::words::owner::{Claim, Owner};
+use std::collections::{HashMap, HashSet};
+
+/// What the client knew as the batch was sent.
+struct Plan {
+    on: Vec<Option<Session>>,
+    sessions: HashMap<Session, Beaten>,
+}
+
+/// The leases under a session: their owners, names and marks.
+type Under = HashMap<Owner, (Name, bool)>;
+
+/// One session's renewal; `rows` when they were compared.
+struct Beat {
+    hook: Hook,
+    rows: Option<Under>,
+}
+
+/// A batch as it was committed.
+struct Batch {
+    outcomes: Vec<std::result::Result<Hook, Reason>>,
+    /// `None`: it ended.
+    beats: HashMap<Session, Option<Beat>>,
+    now: i64,
+}
+
+impl Database {
+    pub(super) fn renew(&mut self, leases: &[Renewal], sent: i64) -> Result<Renewed> {
+        if leases.is_empty() {
+            return Ok(Renewed::default());
+        }
+        let client = self.client.clone();
+        if client.own().is_some_and(|own| !own.is_intact()) {
+            // Others may take this process for dead at any moment.
+            let outcomes = leases.iter().map(|_| Outcome::Lost(Reason::Vanished)).collect();
+            return Ok(Renewed { outcomes, strays: Vec::new() });
+        }
+        let plan = {
+            let known = client.known();
+            let on: Vec<_> =
+                leases.iter().map(|lease| known.claims.get(&lease.claim.owner).copied()).collect();
+            Plan { on, sessions: known.sessions.clone() }
+        };
+        let batch = self.write(Durability::Process, |transaction| transaction.renew(leases, &plan, sent))?;
+        let strays = batch.strays(leases);
+        let mut known = client.known();
+        for (session, beat) in &batch.beats {
+            let Some(beat) = beat else {
+                known.ended(*session);
+                continue;
+            };
+            if let Some(beaten) = known.sessions.get_mut(session) {
+                beaten.sent = beaten.sent.max(sent);
+                if beat.rows.is_some() {
+                    (beaten.revision, beaten.compared) = (beat.hook.revision, batch.now);
+                }
+            }
+            if let Some(rows) = &beat.rows {
+                let stands = |owner: &Owner| rows.get(owner).is_some_and(|(_, marked)| !marked);
+                known.claims.retain(|owner, on| on != session || stands(owner));
+            }
+        }
+        let outcomes =
+            leases.iter().zip(&plan.on).zip(batch.outcomes).map(|((lease, on), outcome)| match outcome {
+                Ok(hook) => {
+                    if *on != Some(hook.session) {
+                        known.confirmed(lease.claim.owner, hook);
+                    }
+                    Outcome::Kept(client.trust(hook))
+                }
+                Err(reason) => {
+                    known.forget(lease.claim.owner);
+                    Outcome::Lost(reason)
+                }
+            });
+        Ok(Renewed { outcomes: outcomes.collect(), strays })
+    }
+}
+
+impl Batch {
+    /// C5: what hangs on the sessions and was not asked for.
+    fn strays(&self, leases: &[Renewal]) -> Vec<Claim> {
+        let compared = self.beats.values().flatten().filter_map(|beat| beat.rows.as_ref());
+        let mut compared = compared.flatten().filter(|(_, (_, marked))| !marked).peekable();
+        if compared.peek().is_none() {
+            return Vec::new();
+        }
+        let asked: HashSet<Owner> = leases.iter().map(|lease| lease.claim.owner).collect();
+        let strays = compared.filter(|(owner, _)| !asked.contains(owner));
+        strays.map(|(owner, (name, _))| Claim { name: name.clone(), owner: *owner }).collect()
+    }
+}
+
+impl Transaction<'_> {
+    fn renew(&self, leases: &[Renewal], plan: &Plan, sent: i64) -> Result<Batch, Fault> {
+        let mut batch =
+            Batch { outcomes: Vec::with_capacity(leases.len()), beats: HashMap::new(), now: self.now };
+        for (lease, on) in leases.iter().zip(&plan.on) {
+            let known = on.and_then(|session| Some((session, plan.sessions.get(&session)?)));
+            if let Some((session, beaten)) = known {
+                if !batch.beats.contains_key(&session) {
+                    batch.beats.insert(session, self.beat_all(session, beaten, sent)?);
+                }
+                if let Some(Some(beat)) = batch.beats.get(&session) {
+                    let owner = &lease.claim.owner;
+                    let stands = |rows: &Under| rows.get(owner).is_some_and(|(_, marked)| !marked);
+                    if beat.rows.as_ref().is_none_or(stands) {
+                        batch.outcomes.push(Ok(beat.hook));
+                        continue;
+                    }
+                }
+            }
+            batch.outcomes.push(self.renew_one(lease, sent)?);
+        }
+        Ok(batch)
+    }
+
+    /// Renews a session, and reads what is under it when something was taken from under it
+    /// or it is time to compare (C5: once per TTL).
+    fn beat_all(&self, session: Session, beaten: &Beaten, sent: i64) -> Result<Option<Beat>, Fault> {
+        let Some(revision) = self.beat(session, beaten.ttl)? else { return Ok(None) };
+        // At every second beat, so that a late one still comes within a TTL.
+        let is_due = revision != beaten.revision || self.now - beaten.compared >= beaten.ttl / 5 * 3;
+        let rows = if is_due { Some(self.under(session)?) } else { None };
+        let hook = Hook { session, ttl: beaten.ttl, sent, revision, is_shared: true };
+        Ok(Some(Beat { hook, rows }))
+    }
+
+    fn under(&self, session: Session) -> Result<Under, Fault> {
+        let rows = self.each(sql!("under"), &[&session.0], |row| {
+            Ok(Some((row.get::<_, [u8; 16]>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?)))
+        })?;
+        rows.into_iter()
+            .map(|(owner, name, marked)| Ok((Owner::from_bytes(owner), (Name::new(name)?, marked))))
+            .collect()
+    }
+
+    /// Renews what is not known to hang on a session of this client: a grant that was
+    /// handed over, a one-shot claim, or one that was lost; and tells how it was lost.
+    fn renew_one(&self, lease: &Renewal, sent: i64) -> Result<std::result::Result<Hook, Reason>, Fault> {
+        let Claim { name, owner } = &lease.claim;
+        let Some(row) = self.lease(name)? else { return Ok(Err(Reason::Vanished)) };
+        let is_held = self.is_held(&row);
+        if row.owner != Some(*owner) {
+            let unknown = if is_held { Reason::Taken } else { Reason::Vanished };
+            return Ok(Err(row.how_lost(*owner).unwrap_or(unknown)));
+        }
+        match (row.marked, is_held) {
+            (true, _) => Ok(Err(Reason::Revoked)),
+            (_, false) => Ok(Err(Reason::Expired)),
+            _ => self.keep(&row, rounded(lease.ttl), sent).map(Ok),
+        }
+    }
+}
