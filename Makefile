@@ -26,7 +26,7 @@ soak: ## the same tests with the full counts; ROUNDS=n sets another count
 	ROUNDS=$${ROUNDS:-full} $(CARGO) test --workspace --all-features --no-fail-fast
 
 bench: ## measures beside the floor and the peers; fails when a stated ratio is missed
-	$(CARGO) bench --workspace --all-features
+	$(CARGO) bench --workspace --all-features --bench '*'
 
 format:
 	@echo "== format"

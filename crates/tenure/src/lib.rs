@@ -29,7 +29,7 @@
 //! in the repository; `docs/guide.md` tells how to choose the times and what to do on loss.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::print_stdout, clippy::print_stderr)]
 
 /// The vocabulary; imports nothing.
 mod words {

@@ -1,1 +1,1 @@
-#![allow(missing_docs)]
+#![allow(missing_docs, reason = "a test")]

@@ -32,7 +32,7 @@ const LONGEST_FILE: usize = 600;
 const BUDGETS: [(&str, usize, &str); 4] = [
     ("hold+keep", 1_900, "what a reader must know to trust a lease, in an evening"),
     ("stores/memory", 1_100, "two faces, and every clause without a server to lean on"),
-    ("stores/sqlite", 1_800, "also its own server: sessions, queue, liveness, gate, file checks"),
+    ("stores/sqlite", 2_300, "also its own server: sessions, queue, liveness, gate, file checks"),
     ("conformance", 2_500, "a case per clause is long and flat"),
 ];
 
@@ -105,7 +105,8 @@ fn files_keep_their_size() {
     let src = root().join("crates/tenure/src");
     for (what, budget, reason) in BUDGETS {
         let folders = what.split('+').map(|folder| files(&src.join(folder), &["rs", "sql", "lua"]));
-        let lines: usize = folders.flatten().map(|path| code(&read(&path))).sum();
+        let sources = folders.flatten().filter(|path| !is_test(path));
+        let lines: usize = sources.map(|path| code(&read(&path))).sum();
         if lines > budget {
             wrong.push(format!("{what}: {lines} lines of code, the budget is {budget} ({reason})"));
         }
@@ -225,6 +226,12 @@ fn code(text: &str) -> usize {
         .take_while(|line| *line != "#[cfg(test)]")
         .filter(|line| !line.is_empty() && !line.starts_with("//") && !line.starts_with("--"))
         .count()
+}
+
+/// `tests.rs` and what is below `tests/` inside the library.
+fn is_test(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == "tests")
+        || path.components().any(|part| part.as_os_str() == "tests")
 }
 
 /// The files below `folder` with one of these extensions or names, in order.

@@ -1,12 +1,8 @@
-//! What the tests share. Each test binary uses a part of it.
-#![allow(dead_code, reason = "each test binary uses a part")]
-
-use std::time::Duration;
-use tenure::Clock;
+//! What the tests share.
 
 /// How often a case runs: `few` in `make test`, `full` in `make soak`, and n
 /// times where the variable ROUNDS is n.
-pub(crate) fn rounds(few: usize, full: usize) -> usize {
+pub(crate) fn rounds(few: u32, full: u32) -> u32 {
     match std::env::var("ROUNDS").as_deref() {
         Err(_) | Ok("") => few,
         Ok("full") => full,
@@ -14,11 +10,4 @@ pub(crate) fn rounds(few: usize, full: usize) -> usize {
             .parse()
             .unwrap_or_else(|_| panic!("ROUNDS is \"{count}\": it may be a number or the word full")),
     }
-}
-
-/// The output of `work`; fails when it takes longer than a test may wait for anything.
-pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(20);
-    let output = Clock::system().timeout(limit, work).await;
-    output.unwrap_or_else(|| panic!("{what} took longer than {limit:?}"))
 }
