@@ -34,6 +34,49 @@ fn the_pages_are_true() {
 }
 
 #[test]
+fn every_link_leads_somewhere() {
+    let mut followed = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+        for link in links.filter(|link| !link.starts_with("https://")) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            assert!(target.exists(), "{}: {link} leads nowhere", page.display());
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).expect("a page");
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let mut anchors =
+                    headings.map(|line| line.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-"));
+                assert!(anchors.any(|anchor| anchor == heading), "{}: no heading for {link}", page.display());
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 10, "only {followed} links were found");
+}
+
+#[test]
+fn every_store_has_its_chapter() {
+    let page = fs::read_to_string(root().join("docs/stores.md")).expect("a page");
+    for scheme in tenure::schemes() {
+        assert!(page.contains(&format!("\n## `{scheme}:`\n")), "docs/stores.md says nothing of {scheme}:");
+    }
+}
+
+#[test]
+fn a_decision_is_short() {
+    for entry in fs::read_dir(root().join("docs/decisions")).expect("decisions") {
+        let path = entry.expect("a directory can be read").path();
+        let text = fs::read_to_string(&path).expect("a decision");
+        assert!(text.lines().count() <= 40, "{}: more than 40 lines", path.display());
+        for part in ["\n## Context\n", "\n## Decision\n", "\n## Price\n"] {
+            assert!(text.contains(part), "{}: no {}", path.display(), part.trim());
+        }
+    }
+}
+
+#[test]
 fn what_is_typed_is_told_from_what_is_printed() {
     let blocks = blocks("a\n```sh\nls\n```\n```console\n$ echo a\na\n```\n");
     let found: Vec<_> = blocks.iter().map(|block| (block.language.as_str(), block.text.as_str())).collect();
@@ -223,7 +266,7 @@ fn line_matches(shown: &str, printed: &str) -> bool {
 
 /// README.md, CONTRIBUTING.md and the pages of docs/; decision records show nothing to type.
 fn pages() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace");
+    let root = root();
     let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     for entry in fs::read_dir(root.join("docs")).expect("the pages") {
         let path = entry.expect("a directory can be read").path();
@@ -233,4 +276,8 @@ fn pages() -> Vec<PathBuf> {
     }
     pages.sort();
     pages
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
