@@ -55,6 +55,7 @@ pub(super) async fn c11_inspect_and_list_hide_the_lapsed(f: Fixture) {
     let (lapsing, freed) = (f.brief(&f.name("lapsing")), f.ask(&f.name("freed")));
     granted(&f.a, &lapsing).await;
     granted(&f.a, &freed).await;
+    assert_eq!(holder(&f.b, &lapsing.claim.name).await, Some(lapsing.claim.owner), "the holder while held");
     assert_eq!(listed(&f).await, [freed.claim.name.clone(), lapsing.claim.name.clone()], "while held");
     released(&f.a, &freed.claim).await;
     assert_eq!(listed(&f).await, std::slice::from_ref(&lapsing.claim.name), "after a release");

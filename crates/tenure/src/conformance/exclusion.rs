@@ -1,7 +1,7 @@
 //! C1: at most one owner holds a name.
 
-use super::kit::{Client, Fixture, acquire, busy, granted, kept, lost, released, renew};
-use crate::store::{Answer, Outcome};
+use super::kit::{Client, Fixture, acquire, all, busy, granted, kept, lost, released, renew};
+use crate::store::{Answer, Ask, Outcome, Pending};
 use std::time::Duration;
 
 pub(super) async fn c1_one_of_64_racers_is_granted(f: Fixture) {
@@ -24,11 +24,11 @@ pub(super) async fn c1_one_of_64_racers_is_granted(f: Fixture) {
 }
 
 /// How many of the asks were granted.
-fn race(client: &Client, asks: Vec<crate::store::Ask>) -> usize {
+fn race(client: &Client, asks: Vec<Ask>) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let questions = asks.into_iter().map(|ask| client.acquire(ask)).collect();
-        let answers = super::kit::all(questions).await;
+        let answers = all(questions).await;
         let granted = |answer: &crate::Result<Answer>| matches!(answer, Ok(Answer::Granted(_)));
         answers.iter().filter(|answer| granted(answer)).count()
     })
@@ -65,33 +65,42 @@ pub(super) async fn c1_renewals_keep_others_out(f: Fixture) {
 
 /// The beat that was judged before expiry and written after it, with a takeover in between.
 pub(super) async fn c1_renewal_and_takeover_never_both_succeed(f: Fixture) {
-    for round in 0..4_u32 {
-        let name = f.name(&format!("edge-{round}"));
-        let (held, wanted) = (f.brief(&name), f.brief(&name));
-        let holder = f.client().await;
-        let grant = granted(&holder, &held).await;
-        let expiry = grant.trust.sent + grant.ttl;
-        let renewing = async {
-            f.clock.sleep_until(expiry - Duration::from_millis(2) + Duration::from_millis(1) * round).await;
-            renew(&holder, &held.claim, f.ttl).await
-        };
-        let taking = async {
-            f.clock.sleep_until(expiry - Duration::from_millis(5)).await;
-            let end = f.now() + Duration::from_millis(15);
-            loop {
-                if let Answer::Granted(_) = acquire(&f.b, &wanted).await {
-                    return Some(f.now());
-                }
-                if f.now() > end {
-                    return None;
-                }
-                tokio::task::yield_now().await;
+    // From 4 ms before the expiry to 3 ms after it, at the same time.
+    let races = (0..8).map(|number| -> Pending<()> {
+        let f = f.clone();
+        Box::pin(async move {
+            race_at_expiry(&f, number).await;
+            Ok(())
+        })
+    });
+    for raced in all(races.collect()).await {
+        raced.expect("a race has no error");
+    }
+}
+
+async fn race_at_expiry(f: &Fixture, number: u32) {
+    let ms = Duration::from_millis;
+    let name = f.name(&format!("edge-{number}"));
+    let (held, wanted) = (f.brief(&name), f.brief(&name));
+    let holder = f.client().await;
+    let grant = granted(&holder, &held).await;
+    let expiry = grant.trust.sent + grant.ttl;
+    let renewing = async {
+        f.clock.sleep_until(expiry - ms(4) + ms(1) * number).await;
+        renew(&holder, &held.claim, f.ttl).await
+    };
+    let taking = async {
+        f.clock.sleep_until(expiry - ms(5)).await;
+        while f.now() < expiry + ms(20) {
+            if let Answer::Granted(_) = acquire(&f.b, &wanted).await {
+                return Some(f.now());
             }
-        };
-        let (renewed, taken) = tokio::join!(renewing, taking);
-        if let (Outcome::Kept(trust), Some(taken)) = (renewed, taken) {
-            assert!(taken >= trust.deadline(), "renewed until {:?} and granted to another", trust.deadline());
+            tokio::task::yield_now().await;
         }
+        None
+    };
+    if let (Outcome::Kept(trust), Some(taken)) = tokio::join!(renewing, taking) {
+        assert!(taken >= trust.deadline(), "renewed until {:?} and granted to another", trust.deadline());
     }
 }
 

@@ -261,7 +261,8 @@ pub(super) async fn all<T: Send + 'static>(questions: Vec<Pending<T>>) -> Vec<Re
     let tasks: Vec<_> = questions.into_iter().map(tokio::spawn).collect();
     let mut answers = Vec::with_capacity(tasks.len());
     for task in tasks {
-        answers.push(task.await.expect("a store's future does not panic"));
+        let answer = task.await;
+        answers.push(answer.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())));
     }
     answers
 }

@@ -11,6 +11,8 @@ mod queue;
 mod record;
 mod sessions;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use self::state::State;
 use crate::store::{

@@ -29,26 +29,7 @@ impl Gate {
     }
 
     pub(super) fn pass(&self) -> Option<Passed<'_>> {
-        let passed = flock(&*self.file, FlockOperation::NonBlockingLockExclusive).is_ok() || self.wait();
-        passed.then_some(Passed(&self.file))
-    }
-
-    /// Blocks on another thread, since flock knows no time limit.
-    fn wait(&self) -> bool {
-        if self.is_blocked.swap(true, Ordering::AcqRel) {
-            return false;
-        }
-        let (file, is_blocked) = (self.file.clone(), self.is_blocked.clone());
-        let (passed, waiting) = mpsc::sync_channel(0);
-        let blocked = std::thread::Builder::new().name("tenure-sqlite-gate".to_owned()).spawn(move || {
-            let locked = retry(|| flock(&*file, FlockOperation::LockExclusive));
-            is_blocked.store(false, Ordering::Release);
-            if passed.send(locked).is_err() {
-                // Whoever waited for it went around.
-                let _ = flock(&*file, FlockOperation::Unlock);
-            }
-        });
-        blocked.is_ok() && waiting.recv_timeout(PATIENCE).unwrap_or(false)
+        retry(|| flock(&*self.file, FlockOperation::LockExclusive)).then_some(Passed(&self.file))
     }
 }
 

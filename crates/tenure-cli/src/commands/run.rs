@@ -1,0 +1,122 @@
+//! `tenure run`: CMD under a lease.
+
+use super::acquire::Acquirer;
+use crate::args::{OnLost, Run};
+use crate::exit::{Exit, Failure};
+use crate::output::say;
+use crate::process::signals::Signals;
+use crate::process::supervisor::{Ended, Outcome, supervise};
+use crate::process::{Duties, Guarded, Inherited, find};
+use crate::store_choice::StoreChoice;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+use tenure::store::Released;
+use tenure::{Client, Lease, Reason};
+
+/// The most that the end of a run waits for the store.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Waits for the lease, runs CMD while it is held, releases, and ends as CMD did.
+pub(crate) async fn run(
+    args: Run,
+    store: &StoreChoice,
+    verbose: bool,
+    inherited: Inherited,
+) -> Result<Exit, Failure> {
+    find(&args.command[0])?;
+    let mut signals = Signals::listen().map_err(Failure::internal)?;
+    let mut acquirer = Acquirer::new(&args, store, verbose);
+    let acquired = tokio::select! {
+        biased;
+        signal = signals.asked_to_end() => Err(Ok(Exit::Signal(signal))),
+        acquired = acquirer.acquire() => acquired.map_err(Err),
+    };
+    let client = acquirer.client.take();
+    let (client, lease) = match (client, acquired) {
+        (Some(client), Ok(lease)) => (client, lease),
+        (client, acquired) => {
+            leave(client, &mut signals).await;
+            return acquired.err().unwrap_or(Ok(Exit::Internal));
+        }
+    };
+    let worked = work(&args, store, &client, &lease, &mut signals, inherited).await;
+    let taken = release(lease).await;
+    let _ = tokio::time::timeout(FAREWELL, client.close()).await;
+    Ok(judge(&args, worked?, taken))
+}
+
+/// Gives up waiting: the queue forgets us, at once when the store answers.
+async fn leave(client: Option<Client>, signals: &mut Signals) {
+    if let Some(client) = client {
+        tokio::select! {
+            _ = tokio::time::timeout(FAREWELL, client.close()) => {}
+            _ = signals.asked_to_end() => {}
+        }
+    }
+}
+
+async fn work(
+    args: &Run,
+    store: &StoreChoice,
+    client: &Client,
+    lease: &Lease,
+    signals: &mut Signals,
+    inherited: Inherited,
+) -> Result<Outcome, Failure> {
+    let liveness = client.liveness().await?;
+    let spare = args.on_lost == OnLost::Ignore;
+    let duties = Duties { deadline: lease.deadline(), spare, close: args.close };
+    let environment = |command: &mut Command| {
+        store.hand_down(command);
+        command
+            .env("TENURE_NAME", lease.name().as_str())
+            .env("TENURE_OWNER", lease.owner().to_string())
+            .env("TENURE_TOKEN", lease.token().to_string())
+            .env("TENURE_STORE_KIND", client.about().kind)
+            .env("TENURE_TTL_MS", lease.ttl().as_millis().to_string());
+    };
+    let liveness = liveness.as_ref().map(|fd| fd.as_fd());
+    let guarded =
+        Guarded::start(&args.command, environment, duties, liveness, inherited).map_err(Failure::internal)?;
+    supervise(guarded, lease, signals, spare).await.map_err(Failure::internal)
+}
+
+/// Whether the store says that somebody took it. No answer changes nothing.
+async fn release(lease: Lease) -> bool {
+    let answer = tokio::time::timeout(FAREWELL, lease.release()).await;
+    matches!(answer, Ok(Ok(Released::Gone(Some(Reason::Taken | Reason::Revoked)))))
+}
+
+fn judge(args: &Run, outcome: Outcome, taken: bool) -> Exit {
+    let command = tenure::escaped(&args.command[0].to_string_lossy()).to_string();
+    if let Ended::NotExecuted(errno) = outcome.ended {
+        let error = std::io::Error::from_raw_os_error(errno);
+        say(format!("{command}: cannot be executed: {error}"));
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        return if missing { Exit::NotFound } else { Exit::NotExecutable };
+    }
+    if let Some(lost) = outcome.lost {
+        let started = if outcome.ended == Ended::NotStarted { "; the command was not started" } else { "" };
+        say(format!("{lost}{started}"));
+        return Exit::Lost;
+    }
+    if taken {
+        say(format!("the lease on \"{}\" was no longer ours as it was released", args.name));
+        return Exit::Lost;
+    }
+    match outcome.ended {
+        Ended::Command(status) => {
+            let status = ExitStatus::from_raw(status);
+            match status.signal() {
+                Some(signal) => Exit::Signal(signal),
+                None => Exit::Command(status.code().map_or(u8::MAX, |code| code as u8)),
+            }
+        }
+        _ => {
+            say("the guardian was killed, and the command with it");
+            Exit::Internal
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `tenure show`: all about one name.
+
+use crate::args::Show;
+use crate::commands::{answer, connect, place};
+use crate::exit::{Exit, Failure};
+use crate::output::{json, table, text};
+use crate::store_choice::StoreChoice;
+use tenure::shortened;
+use tenure::store::Standing;
+
+/// Prints how the name stands; 1 when nobody holds it.
+pub(crate) async fn show(args: Show, store: &StoreChoice, verbose: bool) -> Result<Exit, Failure> {
+    let client = connect(store, verbose).await?;
+    let standing = client.inspect(&args.name).await?;
+    let store = place(&client);
+    let text = if args.json {
+        format!("{:#}\n", json::standing_in_full(&standing, &store))
+    } else {
+        for_people(&standing, &store)
+    };
+    let exit = if standing.holder.is_some() { Exit::Success } else { Exit::NotHeld };
+    answer(&text, exit)
+}
+
+fn for_people(standing: &Standing, store: &str) -> String {
+    let mut lines = vec![("name", standing.name.to_string())];
+    match &standing.holder {
+        Some(holder) => lines.extend([
+            ("holder", holder.label.to_string()),
+            ("owner", holder.owner.to_string()),
+            ("token", holder.token.to_string()),
+            ("since", text::time(holder.since)),
+            ("left", text::duration(holder.left)),
+        ]),
+        None => lines.push(("holder", "nobody".to_owned())),
+    }
+    if let Some(left) = standing.revoked {
+        lines.push(("revoked", format!("free within {}", text::duration(left))));
+    }
+    if let Some(left) = standing.kept_back {
+        lines.push(("kept back", format!("for another {} (hold-at-least)", text::duration(left))));
+    }
+    lines.push(("waiting", standing.waiting.to_string()));
+    for (index, waiter) in standing.waiters.iter().enumerate() {
+        let since = text::time_to_the_second(waiter.since);
+        lines.push(("", format!("{}. {} since {since}", index + 1, waiter.label)));
+    }
+    lines.push(("store", store.to_owned()));
+
+    let width = table::terminal_width();
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(11).max(1));
+    lines.iter().map(|(field, value)| format!("{field:<9}  {}\n", shortened(value, room))).collect()
+}

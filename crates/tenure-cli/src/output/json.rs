@@ -1,0 +1,48 @@
+//! JSON for scripts: names of fields are a contract.
+
+use super::text;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tenure::Holder;
+use tenure::store::{Standing, Waiter};
+
+/// How a name stands, without its queue.
+pub(crate) fn standing(standing: &Standing) -> Value {
+    json!({
+        "name": standing.name.as_str(),
+        "holder": standing.holder.as_ref().map(holder),
+        "revoked_ms": standing.revoked.map(milliseconds),
+        "kept_back_ms": standing.kept_back.map(milliseconds),
+        "waiting": standing.waiting,
+    })
+}
+
+/// The same with its queue and its store.
+pub(crate) fn standing_in_full(shown: &Standing, store: &str) -> Value {
+    let mut value = standing(shown);
+    value["waiters"] = shown.waiters.iter().map(waiter).collect();
+    value["store"] = store.into();
+    value
+}
+
+fn holder(holder: &Holder) -> Value {
+    json!({
+        "owner": holder.owner.to_string(),
+        "label": holder.label.as_str(),
+        "token": holder.token.as_u64(),
+        "since": text::time(holder.since),
+        "left_ms": milliseconds(holder.left),
+    })
+}
+
+fn waiter(waiter: &Waiter) -> Value {
+    json!({
+        "owner": waiter.owner.to_string(),
+        "label": waiter.label.as_str(),
+        "since": text::time(waiter.since),
+    })
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}

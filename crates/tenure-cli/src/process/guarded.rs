@@ -1,0 +1,165 @@
+//! tenure's side of the guardian: starts it, talks with it, and does its work when it dies.
+
+use super::briefing::{self, Duties};
+use super::inherited::Inherited;
+use super::message::{Order, Report, SIZE};
+use super::{tree, unsafe_calls};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::process::{Pid, Signal, WaitOptions};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// A guardian and what it guards.
+pub(crate) struct Guarded {
+    guardian: Pid,
+    guardian_reaped: bool,
+    control: AsyncFd<OwnedFd>,
+    /// Children that the caller had started before it became tenure: not ours to kill.
+    strangers: Vec<Pid>,
+    /// CMD's group while something may run in it.
+    group: Option<Pid>,
+}
+
+impl Guarded {
+    /// Starts a guardian, which forks and holds `command`. `environment` is set for both.
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: impl FnOnce(&mut Command),
+        duties: Duties,
+        liveness: Option<BorrowedFd<'_>>,
+        inherited: Inherited,
+    ) -> io::Result<Guarded> {
+        let strangers = tree::children();
+        // Were the guardian killed, what it guards would otherwise be init's.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let passed: Vec<RawFd> =
+            [Some(theirs.as_fd()), liveness].into_iter().flatten().map(|fd| fd.as_raw_fd()).collect();
+
+        let mut guardian = Command::new("/proc/self/exe");
+        guardian.arg0("tenure").process_group(0);
+        guardian.args(briefing::words(theirs.as_raw_fd(), liveness.map(|fd| fd.as_raw_fd()), duties));
+        guardian.args(command);
+        environment(&mut guardian);
+        unsafe_calls::before_exec(&mut guardian, move || {
+            // Only in this child: no other process that anybody forks meanwhile gets them.
+            passed.iter().try_for_each(|fd| unsafe_calls::keep_over_exec(*fd))?;
+            inherited.give_back()
+        });
+        let child = guardian.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot start the guardian from /proc/self/exe: {error}"))
+        })?;
+        let guardian = Pid::from_raw(child.id() as i32).expect("a child's number is positive");
+        Ok(Guarded {
+            guardian,
+            guardian_reaped: false,
+            control: unsafe_calls::watch(ours)?,
+            strangers,
+            group: None,
+        })
+    }
+
+    /// The guardian's next report; `None` when it has ended. Cancel safe.
+    pub(crate) async fn report(&mut self) -> io::Result<Option<Report>> {
+        let report = loop {
+            let mut ready = self.control.readable().await?;
+            let mut bytes = [0; SIZE];
+            let received = ready.try_io(|control| Ok(recv(control, &mut bytes, RecvFlags::DONTWAIT)?));
+            match received {
+                Ok(Ok((_, 0))) => break None,
+                Ok(Ok((_, length))) => break Report::decode(&bytes[..length.min(SIZE)]),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Reset: it was killed with an order unread.
+                Ok(Err(_)) => break None,
+                Err(_not_ready) => {}
+            }
+        };
+        match report {
+            Some(Report::Held(group)) => self.group = Pid::from_raw(group),
+            Some(Report::Empty) => self.group = None,
+            _ => {}
+        }
+        Ok(report)
+    }
+
+    /// Tells the guardian. One that has died, or was stopped for hundreds of orders, hears nothing.
+    pub(crate) fn order(&self, order: Order) {
+        let _ = send(&self.control, &order.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+
+    /// Sends `signal` to CMD's group.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            tree::signal_group(group, signal);
+        }
+    }
+
+    /// Asks CMD's group, and what left it, to end; also what is stopped.
+    pub(crate) fn terminate(&self) {
+        if let Some(group) = self.group {
+            tree::signal_all(self.guardian, group, Signal::TERM);
+            tree::signal_all(self.guardian, group, Signal::CONT);
+        }
+    }
+
+    /// What runs in CMD's group, as `program (pid), ...`.
+    pub(crate) fn still_running(&self) -> Option<String> {
+        let members = tree::members(self.group?);
+        let mut names: Vec<String> = members
+            .iter()
+            .take(5)
+            .map(|process| {
+                format!("{} ({})", tenure::escaped(&process.program), process.pid.as_raw_nonzero())
+            })
+            .collect();
+        if members.len() > names.len() {
+            names.push(format!("{} more", members.len() - names.len()));
+        }
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
+    /// Reaps what has ended. As PID 1, or once the guardian is dead, tenure inherits.
+    pub(crate) fn reap(&mut self) -> bool {
+        tree::reap(|pid, _| {
+            self.guardian_reaped |= pid == self.guardian;
+            self.strangers.retain(|stranger| *stranger != pid);
+        })
+    }
+
+    /// Ends a guardian that does not do its work.
+    pub(crate) fn kill_guardian(&self) {
+        if !self.guardian_reaped {
+            let _ = rustix::process::kill_process(self.guardian, Signal::KILL);
+        }
+    }
+
+    /// After the guardian's death: kills CMD's group and everything that came to this process
+    /// with it. Returns when nothing is left.
+    pub(crate) async fn kill_all(&mut self) {
+        if !self.guardian_reaped {
+            // Its children are ours only when it is a zombie; it is about to be one.
+            let wait = || rustix::process::waitpid(Some(self.guardian), WaitOptions::empty());
+            let _ = rustix::io::retry_on_intr(wait);
+            self.guardian_reaped = true;
+        }
+        loop {
+            self.signal_group(Signal::KILL);
+            tree::kill_descendants(&self.strangers);
+            let children = self.reap();
+            if self.group.is_some_and(tree::is_empty) {
+                self.group = None;
+            }
+            let ours = children && tree::children().iter().any(|pid| !self.strangers.contains(pid));
+            if !ours && self.group.is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

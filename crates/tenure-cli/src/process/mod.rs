@@ -1,0 +1,19 @@
+//! The processes of `run`: tenure -> guardian -> CMD.
+
+mod briefing;
+mod guarded;
+mod guardian;
+mod held;
+mod inherited;
+mod lookup;
+mod message;
+pub(crate) mod signals;
+pub(crate) mod supervisor;
+mod tree;
+mod unsafe_calls;
+
+pub(crate) use briefing::{Duties, GUARDIAN};
+pub(crate) use guarded::Guarded;
+pub(crate) use guardian::guard;
+pub(crate) use inherited::Inherited;
+pub(crate) use lookup::find;

@@ -1,0 +1,247 @@
+//! Between the lease and the guardian: who is told what, and when the work is over.
+
+use super::Guarded;
+use super::message::{Order, Report};
+use super::signals::{Arrived, Signals};
+use crate::output::{say, text};
+use rustix::process::Signal;
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+use tenure::{Clock, Instant, Lease, State};
+
+/// After CMD's end, how long its group may linger before a line says so.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long after the deadline a guardian may take to kill; then tenure does it.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+/// How the work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// With CMD, which has this wait status.
+    Command(i32),
+    /// CMD could not be executed (errno).
+    NotExecuted(i32),
+    /// The lease was lost before CMD was started.
+    NotStarted,
+    /// The guardian was killed, and so was all that it guarded.
+    GuardianKilled,
+}
+
+/// What is known when it is over.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) ended: Ended,
+    /// How the lease was lost, if it was as the end was seen.
+    pub(crate) lost: Option<String>,
+}
+
+/// Starts what is held and stays with it until it is over.
+pub(crate) async fn supervise(
+    guarded: Guarded,
+    lease: &Lease,
+    signals: &mut Signals,
+    on_lost_ignore: bool,
+) -> io::Result<Outcome> {
+    let mut supervisor = Supervisor {
+        guarded,
+        lease,
+        signals,
+        spare: on_lost_ignore,
+        deadline: lease.deadline(),
+        phase: Phase::Kept,
+        ended: None,
+        lost: None,
+    };
+    let ended = match supervisor.start().await? {
+        Some(ended) => ended,
+        None => supervisor.watch().await?,
+    };
+    Ok(Outcome { ended, lost: supervisor.lost })
+}
+
+struct Supervisor<'a> {
+    guarded: Guarded,
+    lease: &'a Lease,
+    signals: &'a mut Signals,
+    spare: bool,
+    /// What the guardian was told last.
+    deadline: Instant,
+    phase: Phase,
+    ended: Option<Ended>,
+    lost: Option<String>,
+}
+
+/// Only ever goes forward.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Kept,
+    Stopping,
+    /// The deadline has passed and CMD's group was killed by tenure too.
+    Overdue,
+    /// The guardian did not do its work and was killed.
+    TakenOver,
+}
+
+impl Supervisor<'_> {
+    /// Lets CMD start; how it ended when it does not.
+    async fn start(&mut self) -> io::Result<Option<Ended>> {
+        loop {
+            match self.guarded.report().await? {
+                Some(Report::Held(_)) => break,
+                Some(_) => {}
+                None => return Ok(Some(self.take_over().await)),
+            }
+        }
+        // The deadline travels along: tenure may be stopped between this line and the exec.
+        self.deadline = self.lease.deadline();
+        if let Err(error) = self.lease.check() {
+            self.lost = Some(error.to_string());
+            return Ok(Some(Ended::NotStarted));
+        }
+        self.guarded.order(Order::Go(self.deadline));
+        Ok(None)
+    }
+
+    async fn watch(&mut self) -> io::Result<Ended> {
+        let mut stopping = pin!(self.lease.stopping());
+        let mut lost = pin!(self.lease.lost());
+        let mut loss_seen = false;
+        let mut linger = pin!(tokio::time::sleep(Duration::MAX));
+        let mut lingers = false;
+        loop {
+            let clock = Clock::system();
+            let kept = self.phase == Phase::Kept;
+            let late = if self.phase == Phase::Overdue { OVERDUE } else { Duration::ZERO };
+            tokio::select! {
+                report = self.guarded.report() => match report? {
+                    Some(Report::Empty) => return Ok(self.ended.unwrap_or(Ended::GuardianKilled)),
+                    Some(report) => {
+                        self.hear(report);
+                        lingers = true;
+                        linger.as_mut().reset(tokio::time::Instant::now() + LINGER);
+                    }
+                    None => return Ok(self.take_over().await),
+                },
+                arrived = self.signals.next() => self.forward(arrived),
+                deadline = self.lease.renewed(self.deadline), if kept => {
+                    self.deadline = deadline;
+                    self.guarded.order(Order::Deadline(deadline));
+                }
+                () = &mut stopping, if kept => self.stop(),
+                loss = &mut lost, if !loss_seen => {
+                    loss_seen = true;
+                    self.lose(&loss);
+                }
+                () = clock.sleep_until(self.deadline + late), if self.must_insist() => self.insist(),
+                () = &mut linger, if lingers => {
+                    lingers = false;
+                    self.tell_of_leftovers();
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, report: Report) {
+        match report {
+            Report::Ended { status, killed } => {
+                self.ended = Some(Ended::Command(status));
+                self.note_loss(killed);
+            }
+            Report::NotExecuted(errno) => self.ended = Some(Ended::NotExecuted(errno)),
+            Report::TooLate => {
+                self.ended = Some(Ended::NotStarted);
+                self.note_loss(true);
+            }
+            Report::Held(_) | Report::Empty => {}
+        }
+    }
+
+    fn forward(&mut self, arrived: Arrived) {
+        match arrived {
+            Arrived::Forward(signal) => self.guarded.signal_group(signal),
+            Arrived::Child => _ = self.guarded.reap(),
+        }
+    }
+
+    /// From here on there is no way back, also if the store answers again.
+    fn stop(&mut self) {
+        self.phase = self.phase.max(Phase::Stopping);
+        if self.spare || self.ended.is_some() {
+            return;
+        }
+        let left = text::duration(self.deadline - Clock::system().now());
+        say(format!("the lease on \"{}\" ends in {left}: asking the command to end", self.lease.name()));
+        self.guarded.terminate();
+    }
+
+    fn lose(&mut self, loss: &tenure::Loss) {
+        if self.spare {
+            if self.ended.is_none() {
+                say(format!("{}; the command runs on without protection", self.loss_line(loss)));
+            }
+            return;
+        }
+        if self.phase == Phase::Kept {
+            self.stop();
+        }
+        // Somebody else may hold it already: no more than the time kept for stopping.
+        let soon = Clock::system().now() + self.lease.grace();
+        if soon < self.deadline {
+            self.deadline = soon;
+            self.guarded.order(Order::Deadline(soon));
+        }
+    }
+
+    /// False once there is no more to do: what is always ready would starve all else.
+    fn must_insist(&self) -> bool {
+        !self.spare && matches!(self.phase, Phase::Stopping | Phase::Overdue)
+    }
+
+    /// The guardian kills at the deadline. Should it be stopped, tenure does.
+    fn insist(&mut self) {
+        if self.phase < Phase::Overdue {
+            self.phase = Phase::Overdue;
+            self.guarded.signal_group(Signal::KILL);
+        } else {
+            self.phase = Phase::TakenOver;
+            self.guarded.kill_guardian();
+        }
+    }
+
+    async fn take_over(&mut self) -> Ended {
+        self.guarded.kill_all().await;
+        self.note_loss(false);
+        Ended::GuardianKilled
+    }
+
+    fn note_loss(&mut self, killed: bool) {
+        let name = self.lease.name();
+        self.lost = match self.lease.state() {
+            State::Lost(loss) => Some(self.loss_line(&loss)),
+            State::Stopping { left } => Some(format!(
+                "the lease on \"{name}\" was not renewed in time: the command ended {} before its deadline",
+                text::duration(left)
+            )),
+            _ if killed => Some(format!("the lease on \"{name}\" reached its deadline")),
+            _ => None,
+        };
+    }
+
+    fn loss_line(&self, loss: &tenure::Loss) -> String {
+        let at = text::time(text::wall(loss.at));
+        let error = loss.last_error.as_ref().map(|error| format!(" (last error: {error})"));
+        format!(
+            "the lease on \"{}\" was lost at {at}: {}{}",
+            self.lease.name(),
+            loss.reason,
+            error.unwrap_or_default()
+        )
+    }
+
+    fn tell_of_leftovers(&self) {
+        if let Some(running) = self.guarded.still_running() {
+            say(format!("the command has ended; waiting for what runs on in its group: {running}"));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What the tests of the command line share. Every wait has a bound.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for a busy machine; only failing tests wait so long.
+pub(crate) const BOUND: Duration = Duration::from_secs(20);
+
+/// A `tenure` that meets only those of the same directory.
+pub(crate) fn tenure(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    command.env_remove("TENURE_STORE_FILE");
+    command.env("TENURE_STORE", format!("sqlite:{}", directory.join("leases.db").display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Until `condition` gives something.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(began.elapsed() < BOUND, "not within {BOUND:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The end of a child, which is killed and reported when it does not come.
+#[track_caller]
+pub(crate) fn finished(mut child: Child) -> Output {
+    let began = Instant::now();
+    while child.try_wait().expect("a child of this process").is_none() {
+        if began.elapsed() > BOUND {
+            let _ = child.kill();
+            // Its output is not waited for: who else writes to it may live on.
+            panic!("process {} still ran after {BOUND:?}", child.id());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().expect("its output")
+}
+
+/// Runs to the end.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) -> Output {
+    finished(command.spawn().expect("it starts"))
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this process runs: a zombie does not.
+pub(crate) fn runs(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}
+
+/// The numbers that a script wrote to a file, one per line, once there are `count`.
+#[track_caller]
+pub(crate) fn pids(file: &Path, count: usize) -> Vec<i32> {
+    eventually(&format!("{count} processes in {}", file.display()), || {
+        let text = fs::read_to_string(file).ok()?;
+        let complete = text.ends_with('\n');
+        let pids: Vec<i32> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        (complete && pids.len() == count).then_some(pids)
+    })
+}
+
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+    rustix::process::kill_process(pid, signal).expect("it is there");
+}
+
+/// Kills what a failed test left behind.
+pub(crate) struct Leftovers(pub(crate) PathBuf);
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        let text = fs::read_to_string(&self.0).unwrap_or_default();
+        for pid in text.lines().filter_map(|line| line.trim().parse().ok()) {
+            if let (true, Some(pid)) = (runs(pid), rustix::process::Pid::from_raw(pid)) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+/// CMD with a family that is hard to end: it ignores TERM, and has a stopped child,
+/// a child in a session of its own, and one whose parent has gone. Their numbers, its own
+/// first, are in the file `pids` of the directory.
+pub(crate) const FAMILY: &str = r#"
+trap '' TERM
+echo $$ >> pids
+sleep 1000 & echo $! >> pids; kill -STOP $!
+setsid sleep 1000 & echo $! >> pids
+sh -c 'setsid sleep 1000 & echo $! >> pids'
+while :; do sleep 1000; done
+"#;
+/// How many [`FAMILY`] writes down.
+pub(crate) const FAMILY_SIZE: usize = 4;
