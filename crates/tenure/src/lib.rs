@@ -1,9 +1,35 @@
 //! A *distributed lease*: a named lock in an external store with a time-to-live,
 //! a unique owner, a heartbeat, safe release, a fencing token, and a loss that is
 //! announced in time.
+//!
+//! ```
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> tenure::Result<()> {
+//!     let client = tenure::Client::connect("memory:").await?;
+//!     let lease = client.lease("nightly-report").acquire().await?;
+//!     lease.check()?; // before every side effect: is it still ours?
+//!     println!("token {}", lease.token()); // goes along with every write
+//!     lease.release().await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - [`Client`]: one process's handle on one store; make one and share it. Programs
+//!   without async use [`blocking`].
+//! - [`Request`]: what is wanted (TTL, grace, limits), and the ways to get it. That
+//!   somebody else has it is an outcome, [`Busy`], not an error.
+//! - [`Lease`]: what is held. It is renewed on a thread of the client's own.
+//! - [`Fence`]: what a resource compares, to refuse the late write of a paused holder.
+//!   No lease can prevent that write by itself.
+//! - [`Error`]: its [`kind`](Error::kind) says what to do; [`Loss`] says what happened.
+//! - [`store::Store`]: what a store must do. `memory:` is always there, the others are
+//!   cargo features of their name: `sqlite`.
+//!
+//! The contract that the clauses C1 to C14 in these pages refer to is `docs/contract.md`
+//! in the repository; `docs/guide.md` tells how to choose the times and what to do on loss.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::print_stdout, clippy::print_stderr)]
 
 /// The vocabulary; imports nothing.
 mod words {
@@ -41,3 +67,18 @@ pub use words::name::Name;
 pub use words::owner::{Claim, Label, Owner};
 pub use words::text::{Escaped, duration, escaped, shortened};
 pub use words::token::Token;
+
+/// The examples of the pages are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../CONTRIBUTING.md")]
+    struct Contributing;
+    #[doc = include_str!("../../../docs/contract.md")]
+    struct Contract;
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+    #[doc = include_str!("../../../docs/stores.md")]
+    struct Stores;
+}

@@ -3,6 +3,9 @@
 //! held or queued, long before the TTL could have tidied up.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
+#[path = "support/rounds.rs"]
+mod rounds;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -206,7 +209,7 @@ fn whoever_is_dropped_leaves_nothing_held_or_queued() {
 /// An acquire raced with a timer at random instants: never a lease without an owner.
 #[test]
 fn acquire_raced_with_a_timer_leaves_nothing_behind() {
-    let rounds: u32 = std::env::var("ROUNDS").map_or(300, |rounds| rounds.parse().unwrap());
+    let rounds = rounds::rounds(300, 1_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         for memory in [Memory::new(Clock::system()), Memory::with_shared_sessions(Clock::system())] {

@@ -97,9 +97,8 @@ async fn until_async(what: &str, is: impl AsyncFn() -> bool) {
 }
 
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work)
-        .await
-        .unwrap_or_else(|_| panic!("{what}: waited {PATIENCE:?} in vain"))
+    let output = Clock::system().timeout(PATIENCE, work).await;
+    output.unwrap_or_else(|| panic!("{what}: waited {PATIENCE:?} in vain"))
 }
 
 fn secs(seconds: f64) -> Duration {

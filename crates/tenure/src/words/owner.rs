@@ -1,4 +1,5 @@
 //! Who asks: the identity of one acquisition, and what people call it.
+#![allow(clippy::disallowed_methods, reason = "the one owner of random numbers")]
 
 use super::error::{Error, Result};
 use super::name::{self, Name};
