@@ -238,30 +238,28 @@ fn random_verbs(random: &mut Random, shared: bool) {
         }
         let (client, name, ask) = asks[random.below(asks.len() as u64) as usize].clone();
         let (store, claim) = (&clients[client], ask.claim.clone());
-        let mut trust = |token: Option<Token>, deadline: Instant| {
+        let mut trust = |token: Token, deadline: Instant| {
             let now = clock.now();
             let last = &mut trusted[name];
             if let Some((last_token, owner, until)) = last
                 && *owner != claim.owner
             {
                 assert!(*until <= now, "{owner} trusts it {:?} longer", *until - now);
-                let token = token.expect("a renewal of somebody else's successor");
                 assert!(token > *last_token, "{token} after {last_token}");
             }
-            let token = token.or(last.map(|(token, ..)| token)).expect("a token");
             *last = Some((token, claim.owner, deadline));
         };
         match random.below(8) {
             0 | 1 => {
                 if let Ok(Answer::Granted(grant)) = at_once(store.acquire(ask)) {
-                    trust(Some(grant.token), grant.trust.deadline());
+                    trust(grant.token, grant.trust.deadline());
                 }
             }
             2 => {
                 if let [Attended::Granted(grant)] =
                     at_once(store.attend(vec![claim.clone()])).expect("answered")[..]
                 {
-                    trust(Some(grant.token), grant.trust.deadline());
+                    trust(grant.token, grant.trust.deadline());
                 }
             }
             3 | 4 => {
@@ -269,7 +267,11 @@ fn random_verbs(random: &mut Random, shared: bool) {
                 if let [Outcome::Kept(kept)] =
                     at_once(store.renew(vec![renewal])).expect("answered").outcomes[..]
                 {
-                    trust(None, kept.deadline());
+                    // It may have been handed over, and this be the first that is heard of it.
+                    let standing = at_once(store.inspect(claim.name.clone())).expect("answered");
+                    let holder = standing.holder.expect("just renewed");
+                    assert_eq!(holder.owner, claim.owner);
+                    trust(holder.token, kept.deadline());
                 }
             }
             5 | 6 => {
