@@ -151,6 +151,7 @@ async fn a_killed_holder_is_replaced_at_once() {
         // Whoever is next notices that within a quarter of a second.
         waiter.clock.sleep(Duration::from_millis(300)).await;
         waiter.store.attend(vec![claim.clone()]).await.expect("an answer");
+        while waiter.hints.try_recv().is_ok() {}
         let killed = Instant::now();
         holder.kill().expect("killed");
         waiter.wait(&claim).await.expect("granted");
