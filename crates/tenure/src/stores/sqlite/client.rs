@@ -11,6 +11,7 @@ use crate::words::owner::Owner;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// C12: how many different TTLs a client may keep alive at a time.
@@ -24,7 +25,7 @@ pub(super) struct Client {
     pub(super) live: Option<OwnedFd>,
     /// The database as it was opened first.
     pub(super) identity: (u64, u64),
-    pid: u32,
+    pid: AtomicU32,
     liveness: Mutex<Option<Arc<Liveness>>>,
     sender: OnceLock<Option<UnixDatagram>>,
     known: Mutex<Known>,
@@ -76,7 +77,7 @@ impl Client {
             place,
             live,
             identity,
-            pid: std::process::id(),
+            pid: std::process::id().into(),
             liveness: Mutex::default(),
             sender: OnceLock::new(),
             known: Mutex::default(),
@@ -85,7 +86,13 @@ impl Client {
 
     /// This is a forked child: nothing of the parent's may be touched.
     pub(super) fn is_inherited(&self) -> bool {
-        self.pid != std::process::id()
+        self.pid.load(Ordering::Relaxed) != std::process::id()
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_inherited(&self, is_inherited: bool) {
+        let pid = if is_inherited { 0 } else { std::process::id() };
+        self.pid.store(pid, Ordering::Relaxed);
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {

@@ -1,11 +1,13 @@
 //! One connection: opened with care, written to in turn.
 
+use super::classify::classify;
 use super::client::Client;
 use super::gate::Gate;
 use super::place::Place;
 use super::transaction::Transaction;
 use crate::words::error::{Error, Result};
-use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -266,6 +268,8 @@ fn opened(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
         tries < TRIES
     }))?;
     connection.set_prepared_statement_cache_capacity(64);
+    // Else statements are planned anew for each value that is bound to them.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
@@ -286,50 +290,5 @@ impl Fault {
                 Error::unavailable("a grant has to survive a crash of the machine and cannot")
             }
         }
-    }
-}
-
-/// What an error of SQLite means to whoever asked (C11).
-pub(super) fn classify(place: &Place, error: rusqlite::Error) -> Error {
-    let path = place.file.display();
-    let rejected = |text: String, error| Error::because(crate::ErrorKind::Rejected, text, error);
-    let unavailable = |text: String, error| Error::because(crate::ErrorKind::Unavailable, text, error);
-    let rusqlite::Error::SqliteFailure(failure, _) = &error else {
-        return rejected(format!("{path} holds what tenure did not write: {error}"), error);
-    };
-    let directory = place.directory().display();
-    match (failure.code, failure.extended_code) {
-        (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed, _) => {
-            unavailable(format!("{path} is locked by another process for too long"), error)
-        }
-        (ErrorCode::DiskFull, _) => unavailable(format!("the disk of {path} is full"), error),
-        (ErrorCode::OutOfMemory, _) => unavailable("there is no memory left".to_owned(), error),
-        (ErrorCode::SystemIoFailure | ErrorCode::OperationInterrupted, _) => {
-            unavailable(format!("{path} cannot be read or written: {error}"), error)
-        }
-        (ErrorCode::ReadOnly, ffi::SQLITE_READONLY_DBMOVED) => rejected(
-            format!("{path} was replaced or deleted while it was in use: start what uses it anew"),
-            error,
-        ),
-        (ErrorCode::ReadOnly, ffi::SQLITE_READONLY_DIRECTORY) => {
-            rejected(format!("the directory {directory} is not writable for this user"), error)
-        }
-        (ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _) => {
-            rejected(format!("{path} is not writable for this user, or on a read-only mount"), error)
-        }
-        (ErrorCode::CannotOpen, ffi::SQLITE_CANTOPEN_SYMLINK) => {
-            rejected(format!("{path} is a symbolic link, which is not followed: name the file itself"), error)
-        }
-        (ErrorCode::CannotOpen, _) => {
-            rejected(format!("{path} or a file beside it cannot be opened by this user"), error)
-        }
-        (ErrorCode::NotADatabase, _) => {
-            rejected(format!("{path} is not a database: name another file"), error)
-        }
-        (ErrorCode::DatabaseCorrupt, _) => rejected(
-            format!("{path} is damaged: move it and its companions away, and a new one is made"),
-            error,
-        ),
-        _ => rejected(format!("{path} does not do as it should: {error}"), error),
     }
 }

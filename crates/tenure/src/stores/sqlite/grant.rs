@@ -9,7 +9,7 @@ use crate::store::{
 use crate::words::busy::{Busy, Why};
 use crate::words::error::{Error, Result};
 use crate::words::name::Name;
-use crate::words::owner::{Claim, Label, Owner, random_bits};
+use crate::words::owner::{Claim, Label, Owner};
 use crate::words::token::Token;
 use std::time::Duration;
 
@@ -313,76 +313,4 @@ struct Seat<'a> {
 /// A TTL in nanoseconds, rounded up to the store's unit.
 pub(super) fn rounded(ttl: Duration) -> i64 {
     (ttl.as_nanos().div_ceil(1_000_000) as i64).saturating_mul(1_000_000)
-}
-
-impl Transaction<'_> {
-    /// The session for grants of this TTL, opened where there is none. A grant that follows
-    /// closely on a confirmed renewal stands on that and spares a write.
-    pub(super) fn hook(&self, ttl: i64, sent: i64) -> Result<Hook, Fault> {
-        let current = self.client.known().current(ttl);
-        if let Some(hook) = current {
-            let is_fresh = self.now - hook.sent <= ttl / 10;
-            let sent = if is_fresh { hook.sent } else { sent };
-            let revision =
-                if is_fresh { self.revision(hook.session)? } else { self.beat(hook.session, ttl)? };
-            if let Some(revision) = revision {
-                return Ok(Hook { sent, revision, ..hook });
-            }
-        }
-        self.client.known().admit(ttl)?;
-        Ok(Hook { session: self.open(ttl, true)?, ttl, sent, revision: 0, is_shared: true })
-    }
-
-    /// A session of its own, which only time ends (C13).
-    fn one_shot(&self, ttl: i64, sent: i64) -> Result<Hook, Fault> {
-        Ok(Hook { session: self.open(ttl, false)?, ttl, sent, revision: 0, is_shared: false })
-    }
-
-    /// Renews a lease of the asker by itself, and hangs it where it belongs.
-    pub(super) fn keep(&self, lease: &Lease, ttl: i64, sent: i64) -> Result<Hook, Fault> {
-        let own = lease.session.filter(|_| lease.until.is_none()).and_then(|session| {
-            let is_shared = lease.life.is_some_and(|life| life.process.is_some());
-            let ttl = self.client.known().sessions.get(&session).map(|beaten| beaten.ttl);
-            (!is_shared || ttl.is_some()).then(|| (session, ttl, is_shared))
-        });
-        if let Some((session, known_ttl, is_shared)) = own {
-            let ttl = known_ttl.unwrap_or(ttl);
-            let revision =
-                self.beat(session, ttl)?.ok_or_else(|| Error::unavailable("the session ended just now"))?;
-            return Ok(Hook { session, ttl, sent, revision, is_shared });
-        }
-        let hook = if lease.one_shot { self.one_shot(ttl, sent)? } else { self.hook(ttl, sent)? };
-        if let Some(session) = lease.session {
-            self.run(sql!("raise"), &[&session.0])?;
-        }
-        self.run(sql!("move"), &[&lease.name.as_str(), &hook.session.0, &ttl])?;
-        Ok(hook)
-    }
-
-    fn open(&self, ttl: i64, with_process: bool) -> Result<Session, Fault> {
-        let session = Session(random_bits());
-        let process = if with_process { Some(self.client.liveness()?.process) } else { None };
-        self.run(
-            sql!("open"),
-            &[
-                &session.0,
-                &self.client.host.boot,
-                &(self.now.saturating_add(ttl)),
-                &ttl,
-                &process.map(|process| process.id),
-                &process.map(|process| process.device),
-                &process.map(|process| process.inode),
-            ],
-        )?;
-        Ok(session)
-    }
-
-    /// Prolongs a session that has not ended; its revision.
-    pub(super) fn beat(&self, session: Session, ttl: i64) -> Result<Option<i64>, Fault> {
-        self.first(sql!("beat"), &[&session.0, &ttl], |row| row.get(0))
-    }
-
-    fn revision(&self, session: Session) -> Result<Option<i64>, Fault> {
-        self.first(sql!("alive"), &[&session.0], |row| row.get(0))
-    }
 }

@@ -9,6 +9,7 @@
 //! Two threads per handle own a connection each: one for requests, one for renewals.
 
 mod bell;
+mod classify;
 mod client;
 mod database;
 mod gate;
@@ -19,6 +20,7 @@ mod look;
 mod place;
 mod release;
 mod renew;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod transaction;

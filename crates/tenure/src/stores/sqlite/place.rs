@@ -189,7 +189,7 @@ impl Place {
 
 /// `$XDG_STATE_HOME/tenure/leases.db`. By its specification a variable that is empty or
 /// relative counts as not set.
-fn default_file(variable: impl Fn(&str) -> Option<OsString>, has_system: bool) -> Result<PathBuf> {
+pub(super) fn default_file(variable: impl Fn(&str) -> Option<OsString>, has_system: bool) -> Result<PathBuf> {
     if has_system {
         return Ok(SYSTEM.into());
     }

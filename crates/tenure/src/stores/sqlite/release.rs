@@ -17,10 +17,7 @@ const SECOND: i64 = 1_000_000;
 
 impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
-        let queued =
-            self.glance(|it| it.first(sql!("queued"), &[&claim.name.as_str()], |row| row.get::<_, bool>(0)))?;
-        let durability = if queued == Some(true) { Durability::Machine } else { Durability::Process };
-        let released = self.write(durability, |transaction| transaction.release(claim, ending))?;
+        let released = self.write(Durability::Process, |transaction| transaction.release(claim, ending))?;
         self.client.known().forget(claim.owner);
         Ok(released)
     }
@@ -74,6 +71,11 @@ impl Database {
 impl Transaction<'_> {
     fn release(&self, claim: &Claim, ending: Ending) -> Result<Released, Fault> {
         let Claim { name, owner } = claim;
+        // Told before anything is written, so that beginning again costs nothing.
+        let is_queued = self.first(sql!("queued"), &[&name.as_str()], |row| row.get::<_, bool>(0))?;
+        if is_queued == Some(true) && !self.durable {
+            return Err(Fault::Undurable);
+        }
         let lease = self.lease(name)?;
         let released = match &lease {
             Some(lease) if lease.owner == Some(*owner) => {
@@ -97,7 +99,9 @@ impl Transaction<'_> {
             _ if self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])? > 0 => Released::Released,
             lease => Released::Gone(lease.as_ref().and_then(|lease| lease.how_lost(*owner))),
         };
-        self.settle(name, None)?;
+        if is_queued == Some(true) {
+            self.settle(name, None)?;
+        }
         Ok(released)
     }
 

@@ -1,5 +1,7 @@
 //! Shared by the tests: stores in a directory of their own, and what they say.
 
+mod machine;
+mod refusals;
 mod verbs;
 
 use super::host::Host;
