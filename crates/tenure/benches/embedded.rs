@@ -33,9 +33,11 @@ fn uncontended() -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(tenure::Client::connect(&url)).unwrap();
     let request = client.lease("bench");
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    let mut off = OffThread::start(Floor::open(&dir.path().join("off.db")));
+    let (mut bare, mut aside, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         bare.push(per_second(|| floor.pair()));
+        aside.push(runtime.block_on(off.pairs_per_second()));
         ours.push(runtime.block_on(async {
             let (began, mut pairs) = (Instant::now(), 0);
             while began.elapsed() < ROUND {
@@ -46,8 +48,12 @@ fn uncontended() -> bool {
         }));
     }
     println!("uncontended acquire + release, pairs/s, 1 task");
-    println!("  floor  {bare:.0?}\n  tenure {ours:.0?}");
-    verdict("tenure / floor", median(&mut ours) / median(&mut bare), |ratio| ratio >= 0.8, "at least 0.8")
+    println!("  bare, on the measuring thread   {bare:.0?}");
+    println!("  floor, bare on a thread aside   {aside:.0?}");
+    println!("  tenure                          {ours:.0?}");
+    let (bare, aside) = (median(&mut bare), median(&mut aside));
+    println!("  tenure / bare: {:.2}", median(&mut ours) / bare);
+    verdict("tenure / floor", median(&mut ours) / aside, |ratio| ratio >= 0.8, "at least 0.8")
 }
 
 /// From the release of one holder to the entry of the next, across processes in a
@@ -156,15 +162,48 @@ impl Floor {
     }
 
     fn pair(&mut self) {
+        self.transaction(true);
+        self.transaction(false);
+    }
+
+    fn transaction(&mut self, grant: bool) {
         let upsert = "INSERT INTO lease (name, token, owner) VALUES ('bench', 1, x'00112233445566778899aabbccddeeff') \
                       ON CONFLICT (name) DO UPDATE SET token = token + 1, owner = excluded.owner";
         let free = "UPDATE lease SET owner = NULL WHERE name = 'bench'";
-        for (synchronous, statement) in [("FULL", upsert), ("NORMAL", free)] {
-            self.0.pragma_update(None, "synchronous", synchronous).unwrap();
-            self.0.prepare_cached("BEGIN IMMEDIATE").unwrap().execute([]).unwrap();
-            self.0.prepare_cached(statement).unwrap().execute([]).unwrap();
-            self.0.prepare_cached("COMMIT").unwrap().execute([]).unwrap();
+        let (synchronous, statement) = if grant { ("FULL", upsert) } else { ("NORMAL", free) };
+        self.0.pragma_update(None, "synchronous", synchronous).unwrap();
+        for sql in ["BEGIN IMMEDIATE", statement, "COMMIT"] {
+            self.0.prepare_cached(sql).unwrap().execute([]).unwrap();
         }
+    }
+}
+
+/// The floor as an async program must use it: its blocking calls on another thread.
+struct OffThread(std::sync::mpsc::Sender<(bool, tokio::sync::oneshot::Sender<()>)>);
+
+impl OffThread {
+    fn start(mut floor: Floor) -> OffThread {
+        let (jobs, queue) = std::sync::mpsc::channel::<(bool, tokio::sync::oneshot::Sender<()>)>();
+        std::thread::spawn(move || {
+            for (grant, reply) in queue {
+                floor.transaction(grant);
+                reply.send(()).unwrap();
+            }
+        });
+        OffThread(jobs)
+    }
+
+    async fn pairs_per_second(&mut self) -> f64 {
+        let (began, mut pairs) = (Instant::now(), 0);
+        while began.elapsed() < ROUND {
+            for grant in [true, false] {
+                let (reply, answer) = tokio::sync::oneshot::channel();
+                self.0.send((grant, reply)).unwrap();
+                answer.await.unwrap();
+            }
+            pairs += 1;
+        }
+        f64::from(pairs) / began.elapsed().as_secs_f64()
     }
 }
 
