@@ -20,12 +20,25 @@ fn main() -> ! {
             Err(_) => Exit::Internal.now(),
         }
     }
+    end_at_a_panic();
     let cli = args::parse();
     let exit = run(cli, inherited).unwrap_or_else(|failure| {
         output::say(&failure.message);
         failure.exit
     });
     exit.now()
+}
+
+/// Unwinding would give the lease back while CMD still runs; at an abrupt end
+/// the guardian first kills it. The library's threads look after themselves.
+fn end_at_a_panic() {
+    let main = std::thread::current().id();
+    std::panic::set_hook(Box::new(move |panic| {
+        output::say(format!("internal error, please report it: {panic}"));
+        if std::thread::current().id() == main {
+            Exit::Internal.now();
+        }
+    }));
 }
 
 fn run(cli: args::Cli, inherited: Inherited) -> Result<Exit, Failure> {

@@ -140,7 +140,7 @@ fn a_file_that_cannot_be_read_is_named() {
     if !rustix::process::geteuid().is_root() {
         let closed = directory.path().join("closed");
         fs::write(&closed, "sqlite:").expect("a file");
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).expect("its mode");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("its mode");
         refused(tenure(directory.path()).arg("--store-file").arg(&closed).arg("ls"), 77);
     }
 }

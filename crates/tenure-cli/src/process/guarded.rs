@@ -152,7 +152,7 @@ impl Guarded {
             self.signal_group(Signal::KILL);
             tree::kill_descendants(&self.strangers);
             let children = self.reap();
-            if self.group.is_some_and(tree::is_empty) {
+            if self.group.is_some_and(tree::nothing_runs_in) {
                 self.group = None;
             }
             let ours = children && tree::children().iter().any(|pid| !self.strangers.contains(pid));

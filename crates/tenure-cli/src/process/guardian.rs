@@ -86,9 +86,7 @@ impl Guardian {
     }
 
     fn is_over(&self) -> bool {
-        let group = self.group();
-        self.ended.is_some()
-            && (self.duties.close || tree::is_empty(group) || tree::members(group).is_empty())
+        self.ended.is_some() && (self.duties.close || tree::nothing_runs_in(self.group()))
     }
 
     /// Returns when none is left; until then the liveness lock is held.

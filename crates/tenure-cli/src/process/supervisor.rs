@@ -53,11 +53,13 @@ pub(crate) async fn supervise(
         ended: None,
         lost: None,
     };
-    let ended = match supervisor.start().await? {
-        Some(ended) => ended,
-        None => supervisor.watch().await?,
-    };
-    Ok(Outcome { ended, lost: supervisor.lost })
+    let ended = supervisor.until_it_is_over().await;
+    if ended.is_err() {
+        // The lease is given back next: nothing may run on.
+        supervisor.guarded.kill_guardian();
+        supervisor.guarded.kill_all().await;
+    }
+    Ok(Outcome { ended: ended?, lost: supervisor.lost })
 }
 
 struct Supervisor<'a> {
@@ -84,14 +86,24 @@ enum Phase {
 }
 
 impl Supervisor<'_> {
+    async fn until_it_is_over(&mut self) -> io::Result<Ended> {
+        match self.start().await? {
+            Some(ended) => Ok(ended),
+            None => self.watch().await,
+        }
+    }
+
     /// Lets CMD start; how it ended when it does not.
     async fn start(&mut self) -> io::Result<Option<Ended>> {
-        loop {
-            match self.guarded.report().await? {
-                Some(Report::Held(_)) => break,
-                Some(_) => {}
-                None => return Ok(Some(self.take_over().await)),
+        let report = tokio::select! {
+            report = self.guarded.report() => report?,
+            loss = self.lease.lost() => {
+                self.lost = Some(self.loss_line(&loss));
+                return Ok(Some(Ended::NotStarted));
             }
+        };
+        if report.is_none() {
+            return Ok(Some(self.take_over().await));
         }
         // The deadline travels along: tenure may be stopped between this line and the exec.
         self.deadline = self.lease.deadline();

@@ -53,10 +53,14 @@ pub(crate) fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
     }
 }
 
-/// Whether nothing of `group` runs any more. Exact once its leader was reaped,
-/// but for zombies that a stranger does not reap: [`members`] leaves those out.
+/// Whether no process of `group` is left, not even a zombie.
 pub(crate) fn is_empty(group: Pid) -> bool {
     rustix::process::test_kill_process_group(group) == Err(Errno::SRCH)
+}
+
+/// Whether `group` does nothing any more. Zombies that a stranger does not reap do not count.
+pub(crate) fn nothing_runs_in(group: Pid) -> bool {
+    is_empty(group) || members(group).is_empty()
 }
 
 /// What runs in `group`.

@@ -43,7 +43,11 @@ pub(crate) fn finished(mut child: Child) -> Output {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    child.wait_with_output().expect("its output")
+    // Whoever it left behind may hold its pipes open: that is a failure, not a wait without end.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let output = receiver.recv_timeout(BOUND).expect("nobody holds its pipes any more");
+    output.expect("its output")
 }
 
 /// Runs to the end.
