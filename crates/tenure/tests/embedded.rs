@@ -108,8 +108,8 @@ fn a_lease_is_held_while_every_worker_of_the_runtime_spins() {
     });
 }
 
-/// Holds, and for each line that it hears says whether it still does before it
-/// would write.
+/// Holds, and says before it would write whether it still does; releases, and
+/// holds again when it is told to.
 fn hold_and_answer(url: &str, ttl: Duration) {
     let runtime = runtime(1);
     let client = runtime.block_on(Client::connect(url)).unwrap();
@@ -117,14 +117,16 @@ fn hold_and_answer(url: &str, ttl: Duration) {
     loop {
         let lease = runtime.block_on(request.acquire()).unwrap();
         say(lease.token());
+        assert_eq!(listen(), "write");
+        let answer = match lease.check() {
+            Ok(()) => "Held".to_owned(),
+            Err(error) => format!("{:?}", error.loss().unwrap().reason),
+        };
+        runtime.block_on(lease.release()).unwrap();
+        say(answer);
         if listen() == "end" {
             return;
         }
-        match lease.check() {
-            Ok(()) => say("held"),
-            Err(error) => say(format!("{:?}", error.loss().unwrap().reason)),
-        }
-        drop(lease);
     }
 }
 
@@ -148,13 +150,12 @@ fn a_process_stopped_beyond_its_ttl_learns_it_before_its_first_write() {
             waited > ttl - ttl / 3 - Duration::from_millis(100) && waited < ttl + Duration::from_secs(1),
             "{waited:?}"
         );
-        holder.say("write?");
+        holder.say("write");
         holder.signal("CONT");
         assert_eq!(holder.hear(), "Expired", "round {round}");
         runtime.block_on(lease.release()).unwrap();
+        holder.say("again");
     }
-    holder.hear();
-    holder.say("end");
 }
 
 /// Shifts CLOCK_REALTIME as the C library tells it by the seconds in SHIFT.
@@ -215,12 +216,13 @@ fn a_wall_clock_that_is_an_hour_off_changes_nothing() {
         while began.elapsed() < Duration::from_millis(1500) {
             assert!(runtime.block_on(ours.lease("x").try_acquire()).unwrap().lease().is_none(), "{shift}");
         }
-        theirs.say("write?");
-        assert_eq!(theirs.hear(), "held");
+        theirs.say("write");
+        assert_eq!(theirs.hear(), "Held");
         for _ in 0..3 {
-            let lease = runtime.block_on(ours.lease("x").acquire()).unwrap();
+            let lease = runtime.block_on(ours.lease("x").ttl(Duration::from_millis(500)).acquire()).unwrap();
             assert!(lease.token().as_u64() > last, "tokens grow whatever the clocks say");
             last = lease.token().as_u64();
+            theirs.say("again");
             let began = Instant::now();
             while began.elapsed() < Duration::from_millis(600) {
                 assert!(lease.is_held());
@@ -229,11 +231,9 @@ fn a_wall_clock_that_is_an_hour_off_changes_nothing() {
             let token: u64 = theirs.hear().parse().unwrap();
             assert!(token > last, "tokens grow whatever the clocks say");
             last = token;
-            theirs.say("write?");
-            assert_eq!(theirs.hear(), "held");
+            theirs.say("write");
+            assert_eq!(theirs.hear(), "Held");
         }
-        theirs.hear();
-        theirs.say("end");
     }
 }
 
