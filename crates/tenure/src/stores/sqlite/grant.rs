@@ -40,7 +40,7 @@ impl Database {
         let mut known = self.client.known();
         match learnt {
             Learnt::Nothing => {}
-            Learnt::Holds(hook) => known.confirmed(ask.claim.owner, hook),
+            Learnt::Holds(hook) => known.confirmed(&ask.claim, hook),
             Learnt::Waits(session) => {
                 known.wait = Some(session);
                 known.entries.insert(ask.claim.owner, ask.claim.name.clone());
