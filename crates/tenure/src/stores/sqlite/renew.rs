@@ -133,8 +133,9 @@ impl Transaction<'_> {
 
     /// Only this client hangs leases on its sessions, so what it does not know is not there.
     fn shown(&self, session: Session) -> Result<HashMap<Owner, Name>, Fault> {
-        let mut shown = HashMap::new();
-        for Claim { name, owner } in self.client.known().on(session) {
+        let claims = self.client.known().on(session);
+        let mut shown = HashMap::with_capacity(claims.len());
+        for Claim { name, owner } in claims {
             let params: [&dyn rusqlite::ToSql; 3] = [&name.as_str(), &owner.to_bytes(), &session.0];
             if self.first(sql!("stands"), &params, |row| row.get(0))? == Some(true) {
                 shown.insert(owner, name);
