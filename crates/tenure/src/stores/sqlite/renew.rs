@@ -108,11 +108,12 @@ impl Transaction<'_> {
                     Entry::Occupied(beat) => beat.into_mut(),
                     Entry::Vacant(beat) => beat.insert(self.beat_all(session, beaten, sent)?),
                 };
-                if let Some(beat) = beat {
-                    if beat.shown.as_ref().is_none_or(|shown| shown.contains_key(&lease.claim.owner)) {
-                        batch.outcomes.push(Ok(beat.hook));
-                        continue;
-                    }
+                let stands = |beat: &&mut Beat| {
+                    beat.shown.as_ref().is_none_or(|shown| shown.contains_key(&lease.claim.owner))
+                };
+                if let Some(beat) = beat.as_mut().filter(stands) {
+                    batch.outcomes.push(Ok(beat.hook));
+                    continue;
                 }
             }
             batch.outcomes.push(self.renew_one(lease, sent)?);
