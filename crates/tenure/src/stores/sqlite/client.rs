@@ -7,7 +7,7 @@ use super::transaction::HandOver;
 use crate::store::{Session, Trust, trusted_part};
 use crate::words::error::{Error, Result};
 use crate::words::name::Name;
-use crate::words::owner::Owner;
+use crate::words::owner::{Claim, Owner};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -40,7 +40,7 @@ pub(super) struct Known {
     /// For each TTL the session that gets new grants.
     current: HashMap<i64, Session>,
     /// What was found under them when it was last compared, and what was granted since.
-    pub(super) claims: HashMap<Owner, Session>,
+    pub(super) claims: HashMap<Owner, (Session, Name)>,
     /// The session of the entries.
     pub(super) wait: Option<Session>,
     pub(super) entries: HashMap<Owner, Name>,
@@ -166,7 +166,7 @@ impl Known {
     /// C12: another TTL means another session to beat.
     pub(super) fn admit(&self, ttl: i64) -> Result<()> {
         let used: HashSet<i64> =
-            self.claims.values().filter_map(|session| Some(self.sessions.get(session)?.ttl)).collect();
+            self.claims.values().filter_map(|(session, _)| Some(self.sessions.get(session)?.ttl)).collect();
         if used.len() >= MAX_TTLS && !used.contains(&ttl) {
             return Err(Error::invalid(format!(
                 "this client holds leases with {MAX_TTLS} different TTLs already: use one of them"
@@ -176,8 +176,8 @@ impl Known {
     }
 
     /// A grant on this session was committed, or its renewal.
-    pub(super) fn confirmed(&mut self, owner: Owner, hook: Hook) {
-        self.entries.remove(&owner);
+    pub(super) fn confirmed(&mut self, claim: &Claim, hook: Hook) {
+        self.entries.remove(&claim.owner);
         if !hook.is_shared {
             return;
         }
@@ -185,7 +185,7 @@ impl Known {
             // What ran out without being asked about; its claims are looked up one by one.
             self.sessions.retain(|_, beaten| beaten.sent + beaten.ttl > hook.sent);
             self.current.retain(|_, session| self.sessions.contains_key(session));
-            self.claims.retain(|_, session| self.sessions.contains_key(session));
+            self.claims.retain(|_, (session, _)| self.sessions.contains_key(session));
             self.current.insert(hook.ttl, hook.session);
         }
         let Hook { session, ttl, sent, revision, .. } = hook;
@@ -194,16 +194,16 @@ impl Known {
         beaten.sent = beaten.sent.max(sent);
         // A comparison since then may have missed it, just because it was taken away again.
         if beaten.revision <= revision {
-            self.claims.insert(owner, session);
+            self.claims.insert(claim.owner, (session, claim.name.clone()));
         }
     }
 
     /// The claim ended.
     pub(super) fn forget(&mut self, owner: Owner) {
         self.entries.remove(&owner);
-        let Some(session) = self.claims.remove(&owner) else { return };
+        let Some((session, _)) = self.claims.remove(&owner) else { return };
         let is_current = self.current.values().any(|current| *current == session);
-        if !is_current && !self.claims.values().any(|on| *on == session) {
+        if !is_current && !self.claims.values().any(|(on, _)| *on == session) {
             self.sessions.remove(&session);
         }
     }
@@ -212,11 +212,23 @@ impl Known {
         self.current.retain(|_, current| *current != session);
     }
 
+    /// The claims that should hang on a session.
+    pub(super) fn on(&self, session: Session) -> Vec<Claim> {
+        let on = self.claims.iter().filter(|(_, (on, _))| *on == session);
+        on.map(|(owner, (_, name))| Claim { name: name.clone(), owner: *owner }).collect()
+    }
+
+    /// Every claim, held or waiting.
+    pub(super) fn all(&self) -> Vec<Claim> {
+        let held = self.claims.iter().map(|(owner, (_, name))| (owner, name));
+        held.chain(&self.entries).map(|(owner, name)| Claim { name: name.clone(), owner: *owner }).collect()
+    }
+
     /// The session ended.
     pub(super) fn ended(&mut self, session: Session) {
         self.retire(session);
         self.sessions.remove(&session);
-        self.claims.retain(|_, on| *on != session);
+        self.claims.retain(|_, (on, _)| *on != session);
         if self.wait == Some(session) {
             (self.wait, self.entries) = (None, HashMap::new());
         }

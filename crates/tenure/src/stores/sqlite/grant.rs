@@ -17,8 +17,12 @@ use std::time::Duration;
 pub(super) enum Settled {
     Held(Lease),
     KeptBack(Duration),
-    /// With the row of who held it last.
-    Free(Option<Lease>),
+    Free {
+        /// The row of who held it last.
+        before: Option<Lease>,
+        /// The asker's own entry is at the head.
+        is_queued: bool,
+    },
 }
 
 /// What the client learns when an ask is committed.
@@ -40,7 +44,7 @@ impl Database {
         let mut known = self.client.known();
         match learnt {
             Learnt::Nothing => {}
-            Learnt::Holds(hook) => known.confirmed(ask.claim.owner, hook),
+            Learnt::Holds(hook) => known.confirmed(&ask.claim, hook),
             Learnt::Waits(session) => {
                 known.wait = Some(session);
                 known.entries.insert(ask.claim.owner, ask.claim.name.clone());
@@ -102,7 +106,7 @@ impl Transaction<'_> {
             }
             Settled::Held(lease) => self.holder(&lease).map_or(Why::Queued, Why::Held),
             Settled::KeptBack(left) => Why::KeptBack(left),
-            Settled::Free(before) => {
+            Settled::Free { before, is_queued } => {
                 let hook = if ask.terms.one_shot { self.one_shot(ttl, sent)? } else { self.hook(ttl, sent)? };
                 let seat = Seat {
                     owner: *owner,
@@ -112,7 +116,9 @@ impl Transaction<'_> {
                     until: None,
                 };
                 let token = self.seat(name, before.as_ref(), seat)?;
-                self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
+                if is_queued {
+                    self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
+                }
                 return Ok((self.granted(token, hook), Learnt::Holds(hook)));
             }
         };
@@ -133,7 +139,7 @@ impl Transaction<'_> {
             Ok(Settled::Held(lease)) => self.holder(&lease).map_or(Why::Queued, Why::Held),
             Ok(Settled::KeptBack(left)) => Why::KeptBack(left),
             // A live entry would have got it.
-            Ok(Settled::Free(_)) => return Ok(Attended::Gone),
+            Ok(Settled::Free { .. }) => return Ok(Attended::Gone),
             Err(Fault::Told(error)) => return Ok(Attended::Unknown(error)),
             Err(fault) => return Err(fault),
         };
@@ -154,7 +160,7 @@ impl Transaction<'_> {
         }
         while let Some(entry) = self.head(name)? {
             if asker == Some(entry.owner) {
-                break;
+                return Ok(Settled::Free { before, is_queued: true });
             }
             if self.is_alive(entry.life) {
                 self.hand_over(name, before.as_ref(), &entry)?;
@@ -163,7 +169,7 @@ impl Transaction<'_> {
             }
             self.run(sql!("leave"), &[&name.as_str(), &entry.owner.to_bytes()])?;
         }
-        Ok(Settled::Free(before))
+        Ok(Settled::Free { before, is_queued: false })
     }
 
     /// The grant stands on the rest of the entry's life as it is now: what its client

@@ -30,7 +30,8 @@ impl Database {
     pub(super) fn close(&mut self) -> Result<()> {
         let client = self.client.clone();
         if let (Some(own), Some(live)) = (client.own(), &client.live) {
-            self.write(Durability::Process, |transaction| transaction.end_process(&own.process))?;
+            let claims = client.known().all();
+            self.write(Durability::Process, |transaction| transaction.close(&own.process, &claims))?;
             own.remove(live);
             // It is there only if somebody waited.
             let _ = unlinkat(live, format!("{}.sock", Process::file_name(own.process.id)), AtFlags::empty());
@@ -141,17 +142,15 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn end_process(&self, process: &Process) -> Result<(), Fault> {
-        let names = self.each(sql!("of_process"), &[&process.id], |row| {
-            Ok(Some((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)))
-        })?;
+    fn close(&self, process: &Process, claims: &[Claim]) -> Result<(), Fault> {
+        for claim in claims {
+            // A grant whose renewal was never confirmed reached nobody.
+            let row = self.lease(&claim.name)?;
+            let is_confirmed = row.is_none_or(|row| !row.is_unconfirmed());
+            self.release(claim, if is_confirmed { Ending::Released } else { Ending::Undone })?;
+        }
         self.forget_process(process)?;
         self.run(sql!("orphaned_entries"), &[])?;
-        for (name, is_confirmed) in names {
-            let name = Name::new(name)?;
-            self.free(&name, is_confirmed, None)?;
-            self.settle(&name, None)?;
-        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::store::{Outcome, Renewal, Renewed, Session};
 use crate::words::error::{Reason, Result};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Owner};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 /// What the client knew as the batch was sent.
@@ -16,13 +17,10 @@ struct Plan {
     sessions: HashMap<Session, Beaten>,
 }
 
-/// The leases under a session: their owners, names and marks.
-type Under = HashMap<Owner, (Name, bool)>;
-
-/// One session's renewal; `rows` when they were compared.
+/// One session's renewal, and which claims the store showed under it if they were compared.
 struct Beat {
     hook: Hook,
-    rows: Option<Under>,
+    shown: Option<HashMap<Owner, Name>>,
 }
 
 /// A batch as it was committed.
@@ -47,7 +45,7 @@ impl Database {
         let plan = {
             let known = client.known();
             let on: Vec<_> =
-                leases.iter().map(|lease| known.claims.get(&lease.claim.owner).copied()).collect();
+                leases.iter().map(|lease| Some(known.claims.get(&lease.claim.owner)?.0)).collect();
             Plan { on, sessions: known.sessions.clone() }
         };
         let batch = self.write(Durability::Process, |transaction| transaction.renew(leases, &plan, sent))?;
@@ -60,20 +58,19 @@ impl Database {
             };
             if let Some(beaten) = known.sessions.get_mut(session) {
                 beaten.sent = beaten.sent.max(sent);
-                if beat.rows.is_some() {
+                if beat.shown.is_some() {
                     (beaten.revision, beaten.compared) = (beat.hook.revision, batch.now);
                 }
             }
-            if let Some(rows) = &beat.rows {
-                let stands = |owner: &Owner| rows.get(owner).is_some_and(|(_, marked)| !marked);
-                known.claims.retain(|owner, on| on != session || stands(owner));
+            if let Some(shown) = &beat.shown {
+                known.claims.retain(|owner, (on, _)| on != session || shown.contains_key(owner));
             }
         }
         let outcomes =
             leases.iter().zip(&plan.on).zip(batch.outcomes).map(|((lease, on), outcome)| match outcome {
                 Ok(hook) => {
                     if *on != Some(hook.session) {
-                        known.confirmed(lease.claim.owner, hook);
+                        known.confirmed(&lease.claim, hook);
                     }
                     Outcome::Kept(client.trust(hook))
                 }
@@ -89,14 +86,14 @@ impl Database {
 impl Batch {
     /// C5: what hangs on the sessions and was not asked for.
     fn strays(&self, leases: &[Renewal]) -> Vec<Claim> {
-        let compared = self.beats.values().flatten().filter_map(|beat| beat.rows.as_ref());
-        let mut compared = compared.flatten().filter(|(_, (_, marked))| !marked).peekable();
-        if compared.peek().is_none() {
+        let shown = self.beats.values().flatten().filter_map(|beat| beat.shown.as_ref());
+        let mut shown = shown.flatten().peekable();
+        if shown.peek().is_none() {
             return Vec::new();
         }
         let asked: HashSet<Owner> = leases.iter().map(|lease| lease.claim.owner).collect();
-        let strays = compared.filter(|(owner, _)| !asked.contains(owner));
-        strays.map(|(owner, (name, _))| Claim { name: name.clone(), owner: *owner }).collect()
+        let strays = shown.filter(|(owner, _)| !asked.contains(owner));
+        strays.map(|(owner, name)| Claim { name: name.clone(), owner: *owner }).collect()
     }
 }
 
@@ -107,16 +104,16 @@ impl Transaction<'_> {
         for (lease, on) in leases.iter().zip(&plan.on) {
             let known = on.and_then(|session| Some((session, plan.sessions.get(&session)?)));
             if let Some((session, beaten)) = known {
-                if !batch.beats.contains_key(&session) {
-                    batch.beats.insert(session, self.beat_all(session, beaten, sent)?);
-                }
-                if let Some(Some(beat)) = batch.beats.get(&session) {
-                    let owner = &lease.claim.owner;
-                    let stands = |rows: &Under| rows.get(owner).is_some_and(|(_, marked)| !marked);
-                    if beat.rows.as_ref().is_none_or(stands) {
-                        batch.outcomes.push(Ok(beat.hook));
-                        continue;
-                    }
+                let beat = match batch.beats.entry(session) {
+                    Entry::Occupied(beat) => beat.into_mut(),
+                    Entry::Vacant(beat) => beat.insert(self.beat_all(session, beaten, sent)?),
+                };
+                let stands = |beat: &&mut Beat| {
+                    beat.shown.as_ref().is_none_or(|shown| shown.contains_key(&lease.claim.owner))
+                };
+                if let Some(beat) = beat.as_mut().filter(stands) {
+                    batch.outcomes.push(Ok(beat.hook));
+                    continue;
                 }
             }
             batch.outcomes.push(self.renew_one(lease, sent)?);
@@ -124,24 +121,28 @@ impl Transaction<'_> {
         Ok(batch)
     }
 
-    /// Renews a session, and reads what is under it when something was taken from under it
-    /// or it is time to compare (C5: once per TTL).
+    /// Renews a session, and compares what is under it when something was taken from under it
+    /// or it is time (C5: once per TTL).
     fn beat_all(&self, session: Session, beaten: &Beaten, sent: i64) -> Result<Option<Beat>, Fault> {
         let Some(revision) = self.beat(session, beaten.ttl)? else { return Ok(None) };
         // At every second beat, so that a late one still comes within a TTL.
         let is_due = revision != beaten.revision || self.now - beaten.compared >= beaten.ttl / 5 * 3;
-        let rows = if is_due { Some(self.under(session)?) } else { None };
+        let shown = if is_due { Some(self.shown(session)?) } else { None };
         let hook = Hook { session, ttl: beaten.ttl, sent, revision, is_shared: true };
-        Ok(Some(Beat { hook, rows }))
+        Ok(Some(Beat { hook, shown }))
     }
 
-    fn under(&self, session: Session) -> Result<Under, Fault> {
-        let rows = self.each(sql!("under"), &[&session.0], |row| {
-            Ok(Some((row.get::<_, [u8; 16]>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?)))
-        })?;
-        rows.into_iter()
-            .map(|(owner, name, marked)| Ok((Owner::from_bytes(owner), (Name::new(name)?, marked))))
-            .collect()
+    /// Only this client hangs leases on its sessions, so what it does not know is not there.
+    fn shown(&self, session: Session) -> Result<HashMap<Owner, Name>, Fault> {
+        let claims = self.client.known().on(session);
+        let mut shown = HashMap::with_capacity(claims.len());
+        for Claim { name, owner } in claims {
+            let params: [&dyn rusqlite::ToSql; 3] = [&name.as_str(), &owner.to_bytes(), &session.0];
+            if self.first(sql!("stands"), &params, |row| row.get(0))? == Some(true) {
+                shown.insert(owner, name);
+            }
+        }
+        Ok(shown)
     }
 
     /// Renews what is not known to hang on a session of this client: a grant that was

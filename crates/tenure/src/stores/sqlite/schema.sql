@@ -32,7 +32,7 @@ CREATE TABLE lease (
   lost      BLOB,                       -- the owner that last lost it to somebody, for it may still ask,
   revoked   INTEGER NOT NULL DEFAULT 0  -- and whether that was a revocation
 ) WITHOUT ROWID;
-CREATE INDEX lease_session ON lease(session) WHERE session IS NOT NULL;
+-- No index on session: it would double what a grant writes, and each client knows its claims.
 
 -- The queues, in the order of seq.
 CREATE TABLE entry (

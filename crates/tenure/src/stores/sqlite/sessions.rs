@@ -35,7 +35,7 @@ impl Transaction<'_> {
         let own = lease.session.filter(|_| lease.until.is_none()).and_then(|session| {
             let is_shared = lease.life.is_some_and(|life| life.process.is_some());
             let ttl = self.client.known().sessions.get(&session).map(|beaten| beaten.ttl);
-            (!is_shared || ttl.is_some()).then(|| (session, ttl, is_shared))
+            (!is_shared || ttl.is_some()).then_some((session, ttl, is_shared))
         });
         if let Some((session, known_ttl, is_shared)) = own {
             let ttl = known_ttl.unwrap_or(ttl);

@@ -22,8 +22,8 @@ UPDATE lease SET owner = NULL, label = '', session = NULL, until = NULL, marked 
 UPDATE lease SET session = ?2, ttl = ?3, until = NULL WHERE name = ?1
 -- @mark
 UPDATE lease SET marked = 1, until = ?2, keep = NULL WHERE name = ?1
--- @under
-SELECT owner, name, marked FROM lease WHERE session = ?1
+-- @stands
+SELECT owner IS ?2 AND session IS ?3 AND NOT marked FROM lease WHERE name = ?1
 
 -- @open
 INSERT INTO session(id, boot, expires, ttl, process, device, inode) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -35,8 +35,6 @@ UPDATE session SET expires = ?20 + ?2, ttl = ?2 WHERE id = ?1 AND boot = ?21 AND
 UPDATE session SET revision = revision + 1 WHERE id = ?1
 -- @end
 DELETE FROM session WHERE id = ?1
--- @of_process
-SELECT l.name, l.until IS NULL OR l.marked FROM session s JOIN lease l ON l.session = s.id WHERE s.process = ?1
 -- @end_process
 DELETE FROM session WHERE process = ?1 AND device = ?2 AND inode = ?3
 
