@@ -76,7 +76,7 @@ impl From<Error> for Fault {
 pub(super) struct Database {
     pub(super) client: Arc<Client>,
     lane: Lane,
-    open: Option<(Connection, Option<Gate>)>,
+    open: Option<(Connection, Option<Arc<Gate>>)>,
     durability: Option<Durability>,
 }
 
@@ -114,10 +114,15 @@ impl Database {
         if client.live.is_none() {
             return Err(client.read_only());
         }
+        let gate = self.connection()?.1.clone();
+        // Kept when it begins again: others would get in between.
+        let _passed = gate.as_deref().and_then(Gate::pass);
         let mut durability = first;
         loop {
             match self.attempt(durability, &client, &mut work) {
-                Err(Fault::Undurable) => durability = Durability::Machine,
+                Err(Fault::Undurable) if durability == Durability::Process => {
+                    durability = Durability::Machine
+                }
                 done => return done.map_err(|fault| fault.told(&client.place)),
             }
         }
@@ -130,8 +135,7 @@ impl Database {
         work: &mut impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let is_new = self.durability.replace(durability) != Some(durability);
-        let (connection, gate) = self.connection()?;
-        let passed = gate.as_ref().map(Gate::pass);
+        let (connection, _) = self.connection()?;
         if is_new {
             // It cannot be changed inside a transaction.
             connection.execute_batch(match durability {
@@ -146,7 +150,6 @@ impl Database {
         if done.is_err() && !connection.is_autocommit() {
             connection.execute_batch("ROLLBACK")?;
         }
-        drop(passed);
         if done.is_ok() {
             transaction.handed_over.borrow().iter().for_each(|granted| client.tell(granted));
         }
@@ -155,7 +158,7 @@ impl Database {
 
     /// The connection, as long as the file behind the name is the one that was opened:
     /// who goes on with another one shares nothing with those who open it now.
-    fn connection(&mut self) -> Result<&(Connection, Option<Gate>)> {
+    fn connection(&mut self) -> Result<&(Connection, Option<Arc<Gate>>)> {
         let place = &self.client.place;
         if place.identity().ok() != Some(self.client.identity) {
             return Err(Error::rejected(format!(
@@ -166,7 +169,7 @@ impl Database {
         if self.open.is_none() {
             self.open = Some(match (self.client.live.is_some(), self.lane) {
                 (false, _) | (_, Lane::Watch) => (look(place)?, None),
-                (_, Lane::Requests) => (connect(place)?, Some(Gate::new(place)?)),
+                (_, Lane::Requests) => (connect(place)?, Some(Arc::new(Gate::new(place)?))),
                 (_, Lane::Beats) => {
                     let beats = connect(place)?;
                     // Checkpoints wait for the disk: left to the requests while there are any.
@@ -270,6 +273,8 @@ fn opened(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     connection.set_prepared_statement_cache_capacity(64);
     // Else statements are planned anew for each value that is bound to them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // Else the last of many short processes waits for the disk when it has done its work.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 

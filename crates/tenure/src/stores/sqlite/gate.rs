@@ -6,30 +6,21 @@ use super::place::Place;
 use crate::words::error::Result;
 use rustix::fs::{FlockOperation, flock};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
-/// The gate makes writers fair and is not what excludes them: whoever stands before it for
-/// this long goes around it, for a stopped process may be in it.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-pub(super) struct Gate {
-    file: Arc<OwnedFd>,
-    /// A thread still blocks on it, for somebody who went around.
-    is_blocked: Arc<AtomicBool>,
-}
+pub(super) struct Gate(OwnedFd);
 
 /// Leaves the gate when it is dropped.
 pub(super) struct Passed<'a>(&'a OwnedFd);
 
 impl Gate {
     pub(super) fn new(place: &Place) -> Result<Gate> {
-        Ok(Gate { file: Arc::new(place.open_file("-gate")?), is_blocked: Arc::default() })
+        place.open_file("-gate").map(Gate)
     }
 
+    /// Blocks until it is this caller's turn. A process that is stopped inside holds up
+    /// the others, as it does with SQLite's own lock a moment later; beats go past.
     pub(super) fn pass(&self) -> Option<Passed<'_>> {
-        retry(|| flock(&*self.file, FlockOperation::LockExclusive)).then_some(Passed(&self.file))
+        retry(|| flock(&self.0, FlockOperation::LockExclusive)).then_some(Passed(&self.0))
     }
 }
 

@@ -176,7 +176,8 @@ impl Transaction<'_> {
     /// does for its other entries does not prolong it.
     fn hand_over(&self, name: &Name, before: Option<&Lease>, entry: &Entry) -> Result<(), Fault> {
         let Entry { owner, ref label, session, terms, life } = *entry;
-        let until = life.map_or(self.now, |life| life.expires);
+        // Nor longer than its TTL: a holder that dies unconfirmed is not waited for longer.
+        let until = life.map_or(self.now, |life| life.expires.min(self.now + rounded(terms.ttl)));
         let token = self.seat(name, before, Seat { owner, label, terms, session, until: Some(until) })?;
         self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
         let (ttl, process) = (rounded(terms.ttl), life.and_then(|life| life.process));
@@ -276,9 +277,10 @@ impl Transaction<'_> {
     }
 
     pub(super) fn busy(&self, name: &Name, owner: Owner, why: Why) -> Result<Busy, Fault> {
+        // Entries of the dead count until somebody clears them away: these are for people.
         let places = self.first(sql!("places"), &[&name.as_str(), &owner.to_bytes()], |row| {
-            let (waiting, ahead, is_mine): (u32, Option<u32>, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok((waiting, ahead.filter(|_| is_mine)))
+            let (waiting, place): (u32, u32) = (row.get(0)?, row.get(1)?);
+            Ok((waiting, (place > 0).then_some(place)))
         })?;
         let (waiting, place) = places.unwrap_or_default();
         Ok(Busy { why, waiting, place, last_error: None })

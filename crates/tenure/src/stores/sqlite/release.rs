@@ -17,7 +17,9 @@ const SECOND: i64 = 1_000_000;
 
 impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
-        let released = self.write(Durability::Process, |transaction| transaction.release(claim, ending))?;
+        let queued = self.glance(|it| it.is_queued(&claim.name))?;
+        let durability = if queued { Durability::Machine } else { Durability::Process };
+        let released = self.write(durability, |transaction| transaction.release(claim, ending))?;
         self.client.known().forget(claim.owner);
         Ok(released)
     }
@@ -70,11 +72,15 @@ impl Database {
 }
 
 impl Transaction<'_> {
+    fn is_queued(&self, name: &Name) -> Result<bool, Fault> {
+        Ok(self.first(sql!("queued"), &[&name.as_str()], |row| row.get(0))? == Some(true))
+    }
+
     fn release(&self, claim: &Claim, ending: Ending) -> Result<Released, Fault> {
         let Claim { name, owner } = claim;
         // Told before anything is written, so that beginning again costs nothing.
-        let is_queued = self.first(sql!("queued"), &[&name.as_str()], |row| row.get::<_, bool>(0))?;
-        if is_queued == Some(true) && !self.durable {
+        let is_queued = self.is_queued(name)?;
+        if is_queued && !self.durable {
             return Err(Fault::Undurable);
         }
         let lease = self.lease(name)?;
@@ -100,7 +106,7 @@ impl Transaction<'_> {
             _ if self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])? > 0 => Released::Released,
             lease => Released::Gone(lease.as_ref().and_then(|lease| lease.how_lost(*owner))),
         };
-        if is_queued == Some(true) {
+        if is_queued {
             self.settle(name, None)?;
         }
         Ok(released)

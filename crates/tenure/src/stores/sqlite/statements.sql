@@ -52,9 +52,10 @@ SELECT e.owner FROM entry e JOIN session s ON s.id = e.session
 -- @queued
 SELECT EXISTS (SELECT 1 FROM entry WHERE name = ?1)
 -- @places
-SELECT count(*), sum(e.seq <= (SELECT seq FROM entry WHERE owner = ?2 AND name = ?1)), coalesce(max(e.owner = ?2), 0)
-  FROM entry e JOIN session s ON s.id = e.session
- WHERE e.name = ?1 AND s.boot = ?21 AND s.expires > ?20
+SELECT (SELECT count(*) FROM entry WHERE name = ?1), (SELECT count(*) FROM entry WHERE name = ?1 AND seq <= mine.seq)
+  FROM (SELECT 1) LEFT JOIN
+       (SELECT e.seq FROM entry e JOIN session s ON s.id = e.session
+         WHERE e.owner = ?2 AND e.name = ?1 AND s.boot = ?21 AND s.expires > ?20) AS mine
 -- @length
 SELECT count(*) FROM entry WHERE name = ?1
 -- @dead_entries
