@@ -116,11 +116,10 @@ impl Keeper {
     pub(crate) fn keep(&self, record: Arc<Record>, soon: Option<Duration>) {
         let now = self.clock.now();
         let mut plan = self.plan();
-        let before = plan.next();
         plan.insert(record.clone(), soon.map(|soon| now + soon), now);
-        let sooner = before.is_none_or(|before| plan.next().is_some_and(|next| next < before));
+        let is_sooner = plan.is_sooner();
         drop(plan);
-        if sooner {
+        if is_sooner {
             self.wake.notify_one();
         }
         if self.open().is_err() {
@@ -416,7 +415,7 @@ impl Thread {
             let now = keeper.clock.now();
             let (due, next) = {
                 let mut plan = keeper.plan();
-                (plan.advance(now, &keeper.events), plan.next())
+                (plan.advance(now, &keeper.events), plan.await_next())
             };
             due.into_iter().for_each(|beat| self.send(beat, None));
             if self.finished() {

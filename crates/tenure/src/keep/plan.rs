@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     sessions: HashMap<Session, Shared>,
     /// One entry per lease that is not lost, one per session.
     wheel: BTreeSet<(Instant, Key)>,
+    /// When whoever advances it will do so next in any case.
+    awaited: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,9 +77,18 @@ impl Plan {
         self.leases.values().map(|planned| &planned.record)
     }
 
-    /// The next instant at which [`advance`](Plan::advance) has something to do.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.wheel.first().map(|(at, _)| *at)
+    /// The next instant at which [`advance`](Plan::advance) has something to do; the
+    /// caller promises to come back by then.
+    pub(crate) fn await_next(&mut self) -> Option<Instant> {
+        self.awaited = self.wheel.first().map(|(at, _)| *at);
+        self.awaited
+    }
+
+    /// Whether something is to be done before the promised instant. One that came
+    /// and went, as when a lease is taken and given back, wakes nobody.
+    pub(crate) fn is_sooner(&self) -> bool {
+        let next = self.wheel.first().map(|(at, _)| *at);
+        next.is_some_and(|next| self.awaited.is_none_or(|awaited| next < awaited))
     }
 
     /// Takes a lease in. `first`: when its first renewal goes out, if not after a

@@ -78,11 +78,25 @@ pub(super) struct Database {
     lane: Lane,
     open: Option<(Connection, Option<Arc<Gate>>)>,
     durability: Option<Durability>,
+    pub(super) guess: Guess,
+}
+
+/// How sure the next commit has to be, going by the last one. A wrong guess costs a
+/// second try or a needless wait for the disk, and nothing else.
+pub(super) struct Guess {
+    pub(super) ask: Durability,
+    pub(super) release: Durability,
 }
 
 impl Database {
     pub(super) fn new(client: Arc<Client>, lane: Lane) -> Database {
-        Database { client, lane, open: None, durability: None }
+        Database {
+            client,
+            lane,
+            open: None,
+            durability: None,
+            guess: Guess { ask: Durability::Machine, release: Durability::Process },
+        }
     }
 
     /// Runs `work` in a snapshot.
@@ -135,7 +149,7 @@ impl Database {
         work: &mut impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let is_new = self.durability.replace(durability) != Some(durability);
-        let (connection, _) = self.connection()?;
+        let Some((connection, _)) = &self.open else { return Err(Fault::Undurable) };
         if is_new {
             // It cannot be changed inside a transaction.
             connection.execute_batch(match durability {

@@ -34,13 +34,19 @@ enum Learnt {
 
 impl Database {
     pub(super) fn acquire(&mut self, ask: &Ask, sent: i64) -> Result<Answer> {
-        let glance = self.glance(|transaction| transaction.cannot_win(ask))?;
-        let durability = match glance {
-            Some(busy) if !ask.queue || busy.place.is_some() => return Ok(Answer::Busy(busy)),
-            Some(_) => Durability::Process,
-            None => Durability::Machine,
+        // Who would not wait must not write, so it looks first. Who would is registered by
+        // a write in any case.
+        if !ask.queue
+            && let Some(busy) = self.glance(|transaction| transaction.cannot_win(ask))?
+        {
+            return Ok(Answer::Busy(busy));
+        }
+        let guess = self.guess.ask;
+        let (answer, learnt) = self.write(guess, |transaction| transaction.acquire(ask, sent))?;
+        self.guess.ask = match answer {
+            Answer::Granted(_) => Durability::Machine,
+            Answer::Busy(_) => Durability::Process,
         };
-        let (answer, learnt) = self.write(durability, |transaction| transaction.acquire(ask, sent))?;
         let mut known = self.client.known();
         match learnt {
             Learnt::Nothing => {}

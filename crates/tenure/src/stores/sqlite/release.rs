@@ -17,9 +17,9 @@ const SECOND: i64 = 1_000_000;
 
 impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
-        let queued = self.glance(|it| it.is_queued(&claim.name))?;
-        let durability = if queued { Durability::Machine } else { Durability::Process };
-        let released = self.write(durability, |transaction| transaction.release(claim, ending))?;
+        let guess = self.guess.release;
+        let (released, is_queued) = self.write(guess, |transaction| transaction.release(claim, ending))?;
+        self.guess.release = if is_queued { Durability::Machine } else { Durability::Process };
         self.client.known().forget(claim.owner);
         Ok(released)
     }
@@ -76,7 +76,8 @@ impl Transaction<'_> {
         Ok(self.first(sql!("queued"), &[&name.as_str()], |row| row.get(0))? == Some(true))
     }
 
-    fn release(&self, claim: &Claim, ending: Ending) -> Result<Released, Fault> {
+    /// Also tells whether somebody waited.
+    fn release(&self, claim: &Claim, ending: Ending) -> Result<(Released, bool), Fault> {
         let Claim { name, owner } = claim;
         // Told before anything is written, so that beginning again costs nothing.
         let is_queued = self.is_queued(name)?;
@@ -109,7 +110,7 @@ impl Transaction<'_> {
         if is_queued {
             self.settle(name, None)?;
         }
-        Ok(released)
+        Ok((released, is_queued))
     }
 
     fn revoke(&self, name: &Name, token: Token, at_once: bool) -> Result<Revoked, Fault> {
