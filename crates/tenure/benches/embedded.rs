@@ -49,7 +49,9 @@ fn uncontended() -> bool {
         }));
     }
     println!("uncontended acquire + release, pairs/s, 1 task");
-    [&mut bare, &mut aside, &mut ours].map(|samples| samples.remove(0));
+    for samples in [&mut bare, &mut aside, &mut ours] {
+        samples.remove(0);
+    }
     println!("  bare, on the measuring thread   {bare:.0?}");
     println!("  floor, bare on a thread aside   {aside:.0?}");
     println!("  tenure                          {ours:.0?}");
