@@ -388,6 +388,7 @@ fn ten_thousand_leases_on_sqlite_are_one_beat() {
     });
 
     // The database is locked by somebody: each is lost at its deadline.
+    let count = rounds(1_000, 10_000);
     let mut holder = Player::start("play", &["hold-many", &url, &count.to_string(), ttl]);
     holder.hear();
     let blocker = rusqlite::Connection::open(&database).unwrap();

@@ -125,6 +125,20 @@ async fn a_lease_is_held_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn a_lease_may_outlive_its_client() {
+    for _ in 0..50 {
+        for pair in Pair::both() {
+            let lease = pair.a.lease("x").acquire().await.unwrap();
+            drop(pair.a);
+            assert!(lease.is_held());
+            // Slow enough that a keeper that ended with the client would close the store first.
+            pair.faults.set(Verb::Release, Fault::Slow(Duration::ZERO));
+            assert_eq!(within("an answer", lease.release()).await.unwrap(), Released::Released);
+        }
+    }
+}
+
+#[tokio::test]
 async fn it_is_renewed_for_as_long_as_it_is_held() {
     for pair in Pair::both() {
         let lease = pair.a.lease("x").acquire().await.unwrap();

@@ -196,6 +196,7 @@ impl Lease {
             self.released = true;
             return Ok(Released::Gone(None));
         }
+        let _under_way = self.keeper.begin();
         let known = self.record.loss().map(|loss| loss.reason);
         self.keeper.forget(self.owner());
         self.emit_released();
@@ -235,6 +236,7 @@ impl Drop for Lease {
         if self.released || self.keeper.forked() {
             return;
         }
+        let _under_way = self.keeper.begin();
         if self.keeper.keeps(self.owner()) {
             self.keeper.forget(self.owner());
             self.emit_released();

@@ -357,6 +357,7 @@ impl Delivery {
     fn undo(&mut self) {
         self.open = false;
         let (keeper, record) = (&self.rooms.keeper, &self.record);
+        let _under_way = keeper.begin();
         keeper.forget(record.claim.owner);
         keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.timing);
     }

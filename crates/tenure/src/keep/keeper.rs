@@ -168,12 +168,17 @@ impl Keeper {
         if self.forked() {
             return;
         }
-        self.jobs.fetch_add(1, Ordering::AcqRel);
-        let done = Job(self.clone());
+        let under_way = self.begin();
         self.runtime.spawn(async move {
-            let _done = done;
+            let _under_way = under_way;
             job.await;
         });
+    }
+
+    /// While something is under way the keeper neither ends nor closes the store.
+    pub(crate) fn begin(self: &Arc<Self>) -> Job {
+        self.jobs.fetch_add(1, Ordering::AcqRel);
+        Job(self.clone())
     }
 
     /// A claim that is asked for; settled when the guard is dropped.
@@ -376,8 +381,9 @@ impl Drop for Unsettled {
     }
 }
 
-/// A background job under way.
-struct Job(Arc<Keeper>);
+/// See [`Keeper::begin`].
+#[derive(Debug)]
+pub(crate) struct Job(Arc<Keeper>);
 
 impl Drop for Job {
     fn drop(&mut self) {
