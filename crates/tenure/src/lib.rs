@@ -53,6 +53,8 @@ mod keep;
 pub mod metrics;
 pub mod store;
 pub mod stores;
+#[cfg(test)]
+mod tests;
 
 pub use connect::schemes;
 pub use hold::client::{Client, ClientBuilder};

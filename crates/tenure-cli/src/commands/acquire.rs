@@ -98,7 +98,6 @@ impl<'a> Acquirer<'a> {
         let news = self.news.clone();
         let mut builder = Client::builder().observe(move |event| match event {
             Event::Waiting { busy, .. } => _ = news.send_replace(Some(busy.clone())),
-            Event::Warning { text } => say(format!("warning: {text}")),
             _ => {}
         });
         if let Some(label) = &self.args.label {

@@ -81,9 +81,9 @@ impl Keeper {
         std::thread::Builder::new()
             .name("tenure-keeper".into())
             .spawn(move || {
-                let broken = Broken(thread.keeper.clone());
+                let mut guard = Broken { keeper: thread.keeper.clone(), ended_well: false };
                 runtime.block_on(thread.run());
-                std::mem::forget(broken);
+                guard.ended_well = true;
             })
             .map_err(cannot)?;
         Ok(keeper)
@@ -387,16 +387,23 @@ impl Drop for Job {
     }
 }
 
-/// Dropped only when the thread panics: then nothing is renewed any more, and
-/// every holder is told at once.
-struct Broken(Arc<Keeper>);
+/// Dropped when the thread panics, nothing is renewed any more, and every holder and
+/// waiter is told at once.
+struct Broken {
+    keeper: Arc<Keeper>,
+    ended_well: bool,
+}
 
 impl Drop for Broken {
     fn drop(&mut self) {
-        self.0.broken.store(true, Ordering::Release);
-        let now = self.0.clock.now();
-        self.0.each_record(|record| record.lose(Reason::Broken, now, &self.0.events));
-        self.0.quieter.notify_waiters();
+        if self.ended_well {
+            return;
+        }
+        let keeper = &self.keeper;
+        keeper.broken.store(true, Ordering::Release);
+        let now = keeper.clock.now();
+        keeper.each_record(|record| record.lose(Reason::Broken, now, &keeper.events));
+        keeper.quieter.notify_waiters();
     }
 }
 
@@ -515,5 +522,18 @@ async fn sleep_until(clock: &Clock, at: Option<Instant>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+impl Keeper {
+    /// What a panic of the thread does on its way out.
+    pub(crate) fn break_down(self: &Arc<Self>) {
+        drop(Broken { keeper: self.clone(), ended_well: false });
+    }
+
+    /// As if so many clean-ups were under way.
+    pub(crate) fn pretend_cleanups(&self, count: usize) {
+        self.cleanups.store(count, Ordering::Release);
     }
 }

@@ -66,11 +66,6 @@ pub enum Event {
         /// Its fencing token.
         token: Token,
     },
-    /// Something an operator should know; one of a kind per minute.
-    Warning {
-        /// In plain words.
-        text: String,
-    },
 }
 
 type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
