@@ -1,4 +1,5 @@
 //! Two and more who want one name: waiting, refusals, take-overs, and what `ls` and `show` tell.
+#![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 mod support;
 

@@ -12,14 +12,17 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use support::{BOUND, FAMILY, FAMILY_SIZE, Leftovers, eventually, finished, pids, runs};
 use tenure::{Clock, Instant};
 
+/// One after the other: else a guardian would get what is meant for another.
+static STARTING: Mutex<()> = Mutex::new(());
 const FAR: Duration = Duration::from_secs(3600);
 
 struct Guardian {
@@ -54,16 +57,19 @@ impl Guardian {
             .current_dir(directory)
             .process_group(0)
             .stdin(Stdio::null());
-        let passed: Vec<i32> =
-            std::iter::once(theirs.as_raw_fd()).chain(liveness.map(|file| file.as_raw_fd())).collect();
-        // Only in the child: other tests of this process start programs meanwhile.
-        unsafe {
-            command.pre_exec(move || {
-                let keep = |fd: &i32| rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(*fd), FdFlags::empty());
-                Ok(passed.iter().try_for_each(keep)?)
-            });
-        }
-        let process = command.spawn().expect("the guardian starts");
+        let process = {
+            let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+            let pass = |flags| {
+                let passed = [Some(theirs.as_fd()), liveness.map(|file| file.as_fd())];
+                for fd in passed.into_iter().flatten() {
+                    rustix::io::fcntl_setfd(fd, flags).expect("an open descriptor");
+                }
+            };
+            pass(FdFlags::empty());
+            let process = command.spawn().expect("the guardian starts");
+            pass(FdFlags::CLOEXEC);
+            process
+        };
         drop(theirs);
         let mut guardian = Guardian { process, control };
         assert!(matches!(guardian.report(), Some(Report::Held(_))), "armed and held first");

@@ -1,4 +1,5 @@
 //! `tenure run` by itself: how it ends, signals, and the loss of the lease.
+#![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 mod support;
 

@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use tenure::store::Released;
-use tenure::{Client, Lease, Reason};
+use tenure::{Client, Clock, Lease, Reason};
 
 /// The most that the end of a run waits for the store.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -43,15 +43,16 @@ pub(crate) async fn run(
     };
     let worked = work(&args, store, &client, &lease, &mut signals, inherited).await;
     let taken = release(lease).await;
-    let _ = tokio::time::timeout(FAREWELL, client.close()).await;
+    let _ = Clock::system().timeout(FAREWELL, client.close()).await;
     Ok(judge(&args, worked?, taken))
 }
 
 /// Gives up waiting: the queue forgets us, at once when the store answers.
 async fn leave(client: Option<Client>, signals: &mut Signals) {
     if let Some(client) = client {
+        let clock = Clock::system();
         tokio::select! {
-            _ = tokio::time::timeout(FAREWELL, client.close()) => {}
+            _ = clock.timeout(FAREWELL, client.close()) => {}
             _ = signals.asked_to_end() => {}
         }
     }
@@ -85,8 +86,8 @@ async fn work(
 
 /// Whether the store says that somebody took it. No answer changes nothing.
 async fn release(lease: Lease) -> bool {
-    let answer = tokio::time::timeout(FAREWELL, lease.release()).await;
-    matches!(answer, Ok(Ok(Released::Gone(Some(Reason::Taken | Reason::Revoked)))))
+    let answer = Clock::system().timeout(FAREWELL, lease.release()).await;
+    matches!(answer, Some(Ok(Released::Gone(Some(Reason::Taken | Reason::Revoked)))))
 }
 
 fn judge(args: &Run, outcome: Outcome, taken: bool) -> Exit {

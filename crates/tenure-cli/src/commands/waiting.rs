@@ -2,7 +2,7 @@
 
 use crate::output::{say, text};
 use std::time::Duration;
-use tenure::{Busy, Name, Owner, Why};
+use tenure::{Busy, Clock, Name, Owner, Why};
 use tokio::sync::watch;
 
 /// A short wait is not worth a line.
@@ -16,7 +16,8 @@ pub(super) async fn narrate(
     place: &str,
     mut news: watch::Receiver<Option<Busy>>,
 ) -> std::convert::Infallible {
-    tokio::time::sleep(FIRST).await;
+    let clock = Clock::system();
+    clock.sleep(FIRST).await;
     let mut told = None;
     loop {
         let busy = news.borrow_and_update().clone();
@@ -25,7 +26,7 @@ pub(super) async fn narrate(
         {
             say(format!("waiting for \"{name}\": {} ({place})", text::busy(&busy)));
             told = Some(subject(&busy.why));
-            tokio::time::sleep(EVERY).await;
+            clock.sleep(EVERY).await;
         } else if news.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
+use tenure::Clock;
 use tokio::io::unix::AsyncFd;
 
 /// A guardian and what it guards.
@@ -159,7 +160,7 @@ impl Guarded {
             if !ours && self.group.is_none() {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            Clock::system().sleep(Duration::from_millis(5)).await;
         }
     }
 }

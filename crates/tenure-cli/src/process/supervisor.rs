@@ -119,8 +119,7 @@ impl Supervisor<'_> {
         let mut stopping = pin!(self.lease.stopping());
         let mut lost = pin!(self.lease.lost());
         let mut loss_seen = false;
-        let mut linger = pin!(tokio::time::sleep(Duration::MAX));
-        let mut lingers = false;
+        let mut linger: Option<Instant> = None;
         loop {
             let clock = Clock::system();
             let kept = self.phase == Phase::Kept;
@@ -130,8 +129,7 @@ impl Supervisor<'_> {
                     Some(Report::Empty) => return Ok(self.ended.unwrap_or(Ended::GuardianKilled)),
                     Some(report) => {
                         self.hear(report);
-                        lingers = true;
-                        linger.as_mut().reset(tokio::time::Instant::now() + LINGER);
+                        linger = Some(clock.now() + LINGER);
                     }
                     None => return Ok(self.take_over().await),
                 },
@@ -146,8 +144,8 @@ impl Supervisor<'_> {
                     self.lose(&loss);
                 }
                 () = clock.sleep_until(self.deadline + late), if self.must_insist() => self.insist(),
-                () = &mut linger, if lingers => {
-                    lingers = false;
+                () = clock.sleep_until(linger.unwrap_or_default()), if linger.is_some() => {
+                    linger = None;
                     self.tell_of_leftovers();
                 }
             }

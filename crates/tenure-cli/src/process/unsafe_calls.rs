@@ -1,7 +1,7 @@
 //! The only unsafe code: what the system offers and neither std nor rustix does.
 //!
 //! Each function says why it is sound. Signals are plain numbers here.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the one file that owns it")]
 
 use rustix::process::Pid;
 use std::ffi::{CStr, CString};

@@ -1,5 +1,6 @@
 //! What the tests of the command line share. Every wait has a bound.
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::disallowed_methods, reason = "waits for events, with a bound")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
