@@ -142,8 +142,8 @@ fn the_default_is_the_state_directory_of_the_user() {
             .map(|path| path.display().to_string())
             .map_err(|error| error.kind())
     };
-    assert_eq!(default(Some("/root"), None, false).as_deref(), Ok("/root/.local/state/tenure/leases.db"));
-    assert_eq!(default(Some("/home/a"), Some("/state"), false).as_deref(), Ok("/state/tenure/leases.db"));
+    assert_eq!(default(Some("/h"), None, false).as_deref(), Ok("/h/.local/state/tenure/leases.db"));
+    assert_eq!(default(Some("/h"), Some("/state"), false).as_deref(), Ok("/state/tenure/leases.db"));
     for ignored in ["", "relative"] {
         assert_eq!(
             default(Some("/h"), Some(ignored), false).as_deref(),
