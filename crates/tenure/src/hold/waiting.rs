@@ -346,7 +346,7 @@ impl Delivery {
     /// The lease, unless it has run out meanwhile.
     fn take(mut self) -> Option<Lease> {
         let keeper = &self.rooms.keeper;
-        if !self.record.is_held(keeper.clock.now(), &keeper.events) {
+        if self.record.check(keeper.clock.now(), &keeper.events).is_err() {
             self.undo();
             return None;
         }
