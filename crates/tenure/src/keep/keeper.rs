@@ -81,9 +81,8 @@ impl Keeper {
         std::thread::Builder::new()
             .name("tenure-keeper".into())
             .spawn(move || {
-                let broken = Broken(thread.keeper.clone());
+                let _broken = Broken(thread.keeper.clone());
                 runtime.block_on(thread.run());
-                std::mem::forget(broken);
             })
             .map_err(cannot)?;
         Ok(keeper)
@@ -387,12 +386,14 @@ impl Drop for Job {
     }
 }
 
-/// Dropped only when the thread panics: then nothing is renewed any more, and
-/// every holder is told at once.
+/// When the thread panics nothing is renewed any more, and every holder is told at once.
 struct Broken(Arc<Keeper>);
 
 impl Drop for Broken {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
         self.0.broken.store(true, Ordering::Release);
         let now = self.0.clock.now();
         self.0.each_record(|record| record.lose(Reason::Broken, now, &self.0.events));
