@@ -25,8 +25,8 @@ const SLACK: Duration = Duration::from_secs(1);
 /// Becomes what a child is to be: the script prepares, and then the role is played.
 fn stage(flags: &str, script: &str, role: &str, directory: &Path) -> Player {
     let directory = directory.to_str().expect("UTF-8");
-    // A script that cannot prepare ends, and the test hears nothing of it.
-    let script = format!("set -e; D={directory}; {script}; exec \"$@\"");
+    let cannot = "this test needs namespaces and mounts of its own (unshare -rm) and cannot have them here";
+    let script = format!("trap 'echo {cannot:?} >&2' EXIT; set -e; D={directory}; {script}; exec \"$@\"");
     let mut wrapper: Vec<&str> = if flags.is_empty() { vec![] } else { vec!["unshare", flags] };
     wrapper.extend(["sh", "-c", &script, "sh"]);
     Player::start_under(&wrapper, "play", &[role, directory])
@@ -370,7 +370,7 @@ async fn a_holder_that_is_seen_through_an_overlay_is_not_taken_for_dead() {
     let store = directory.path().join("store");
     std::fs::create_dir(&store).unwrap();
     let lease = connect(&store).await.unwrap().lease("x").ttl(SHORT * 3).acquire().await.unwrap();
-    let script = "mount -t tmpfs tmpfs $D/store/leases.db-live/../../space; cd $D/space; mkdir upper work mounted; \
+    let script = "mount -t tmpfs tmpfs $D/space; cd $D/space; mkdir upper work mounted; \
                   mount -t overlay -o lowerdir=$D/store,upperdir=$D/space/upper,workdir=$D/space/work overlay $D/space/mounted";
     std::fs::create_dir(directory.path().join("space")).unwrap();
     let player = stage("-rm", script, "overlay", directory.path());

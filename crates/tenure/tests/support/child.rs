@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 const ROLE: &str = "TENURE_TEST_ROLE";
@@ -53,7 +53,11 @@ impl Player {
 
     /// The next thing that it says.
     pub(crate) fn hear(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(60)).expect("the other process says something")
+        match self.lines.recv_timeout(Duration::from_secs(60)) {
+            Ok(word) => word,
+            Err(RecvTimeoutError::Timeout) => panic!("the other process says nothing for a minute"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the other process ended: above is why"),
+        }
     }
 
     pub(crate) fn say(&mut self, line: &str) {
