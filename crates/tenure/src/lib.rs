@@ -63,6 +63,7 @@ mod keep {
     pub(crate) mod keeper;
     pub(crate) mod plan;
     pub(crate) mod record;
+    mod thread;
 }
 
 pub mod metrics;

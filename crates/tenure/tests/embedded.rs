@@ -190,27 +190,20 @@ fn a_wall_clock_that_is_an_hour_off_changes_nothing() {
         let directory = scratch();
         let shim = shim(directory.path());
         let url = url(directory.path());
-        let shifted = |command: &mut Command| {
-            command.env("LD_PRELOAD", &shim).env("SHIFT", shift);
-        };
+        let (preload, shift_by) = (format!("LD_PRELOAD={shim}"), format!("SHIFT={shift}"));
+        let shifted = ["env", &preload, &shift_by];
         let runtime = runtime(1);
         let ours = runtime.block_on(Client::connect(&url)).unwrap();
         // The control: the other process does see another hour, for its tokens are
         // minted from it where they can be.
         let other = scratch();
-        let control = Player::start_with("play", &["token", &self::url(other.path())], |command| {
-            shifted(command);
-            command
-        });
+        let control = Player::start_under(&shifted, "play", &["token", &self::url(other.path())]);
         let token: i64 = control.hear().parse().unwrap();
         let off = token / 1_000_000 - (Clock::system().wall_us() / 1_000_000) as i64;
         assert!((off - shift.parse::<i64>().unwrap()).abs() < 60, "the control is off by {off} s");
 
         // A holder whose clock is off is not taken from, and takes from nobody.
-        let mut theirs = Player::start_with("play", &["hold", &url, "500"], |command| {
-            shifted(command);
-            command
-        });
+        let mut theirs = Player::start_under(&shifted, "play", &["hold", &url, "500"]);
         let mut last: u64 = theirs.hear().parse().unwrap();
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(1500) {

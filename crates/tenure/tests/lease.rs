@@ -459,3 +459,14 @@ async fn what_is_asked_for_is_checked() {
     let error = Client::connect("carrier-pigeon:").await.unwrap_err().to_string();
     assert!(error.contains("memory:") && error.contains("carrier-pigeon"), "{error}");
 }
+
+#[tokio::test]
+async fn a_client_that_is_gone_leaves_nothing_of_its_store_behind() {
+    let store = Memory::new(Clock::system()).client();
+    let (handle, client) = (Arc::downgrade(&store), Client::new(store).unwrap());
+    let lease = client.lease("x").acquire().await.unwrap();
+    drop(client);
+    assert!(lease.is_held(), "its leases outlive it");
+    drop(lease);
+    until("the keeper to end", || handle.upgrade().is_none()).await;
+}

@@ -112,6 +112,7 @@ fn every_error_of_sqlite_says_what_to_do() {
         (ffi::SQLITE_LOCKED, Unavailable, "locked by another process"),
         (ffi::SQLITE_PROTOCOL, Unavailable, "locked by another process"),
         (ffi::SQLITE_FULL, Unavailable, "the disk of"),
+        (ffi::SQLITE_IOERR_SHMSIZE, Unavailable, "the disk of"),
         (ffi::SQLITE_NOMEM, Unavailable, "no memory"),
         (ffi::SQLITE_IOERR_FSYNC, Unavailable, "cannot be read or written"),
         (ffi::SQLITE_READONLY, Rejected, "not writable for this user, or on a read-only mount"),
