@@ -4,7 +4,7 @@
 
 use super::plan::Plan;
 use super::record::{Record, Timing};
-use super::thread::Thread;
+use super::thread::run;
 use crate::store::{Answer, Ending, Pending, Released, Session, Store};
 use crate::words::clock::Clock;
 use crate::words::error::{Error, ErrorKind, Reason, Result};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::Notify;
 
 /// C12: the longest that a store call may take.
 pub(super) const MAX_CALL: Duration = Duration::from_secs(5);
@@ -34,11 +34,12 @@ pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
     /// The connection of the waiters and the clean-ups.
     pub(crate) waiting: Arc<dyn Store>,
+    /// The connection of the heartbeats (C10).
+    pub(super) beats: Arc<dyn Store>,
     runtime: Handle,
     plan: Mutex<Plan>,
     /// Claims that are asked for or cleaned up, so not strays (C5).
     unsettled: Mutex<HashSet<Owner>>,
-    confirms: mpsc::UnboundedSender<(Owner, oneshot::Sender<Result<()>>)>,
     /// The plan changed so that the thread must look at it now.
     wake: Notify,
     /// A handle or a background job ended.
@@ -59,16 +60,15 @@ impl Keeper {
             Error::because(ErrorKind::Unavailable, "the keeper's thread cannot be started", error)
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-        let (confirms, inbox) = mpsc::unbounded_channel();
         let keeper = Arc::new(Keeper {
             clock,
             events,
             waiting: store.handle(),
+            beats: store.handle(),
             store,
             runtime: runtime.handle().clone(),
             plan: Mutex::default(),
             unsettled: Mutex::default(),
-            confirms,
             wake: Notify::new(),
             quieter: Notify::new(),
             jobs: AtomicUsize::new(0),
@@ -78,10 +78,10 @@ impl Keeper {
             broken: AtomicBool::new(false),
             process: std::process::id(),
         });
-        let thread = Thread { keeper: keeper.clone(), beats: keeper.store.handle(), inbox };
+        let thread = keeper.clone();
         std::thread::Builder::new()
             .name("tenure-keeper".into())
-            .spawn(move || thread.run(&runtime))
+            .spawn(move || run(&thread, &runtime))
             .map_err(cannot)?;
         Ok(keeper)
     }
@@ -179,15 +179,6 @@ impl Keeper {
             }
             quieter.await;
         }
-    }
-
-    /// A renewal answered just now (C2).
-    pub(crate) async fn confirm(&self, owner: Owner) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
-        let ended = || Error::new(ErrorKind::Closed, "the thread that renews ended");
-        self.confirms.send((owner, answer)).map_err(|_| ended())?;
-        self.wake.notify_one();
-        answered.await.map_err(|_| ended())?
     }
 
     /// Runs a job of the waiters on the keeper's thread; it goes on when its caller is gone.

@@ -3,7 +3,7 @@
 use super::keeper::{Keeper, MAX_CALL};
 use super::plan::Beat;
 use super::record::Timing;
-use crate::store::{Ending, Outcome, Renewed, Store};
+use crate::store::{Ending, Outcome, Renewed};
 use crate::words::clock::{Clock, Instant};
 use crate::words::error::{Error, Result};
 use crate::words::event::Event;
@@ -12,60 +12,47 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-/// What the thread has for itself.
-pub(super) struct Thread {
-    pub(super) keeper: Arc<Keeper>,
-    /// The connection of the heartbeats.
-    pub(super) beats: Arc<dyn Store>,
-    pub(super) inbox: mpsc::UnboundedReceiver<(Owner, oneshot::Sender<Result<()>>)>,
+/// Runs the thread until no handle is left and nothing is to do.
+pub(super) fn run(keeper: &Arc<Keeper>, runtime: &Runtime) {
+    let mut guard = Broken { keeper: keeper.clone(), ended_well: false };
+    runtime.block_on(work(keeper));
+    guard.ended_well = true;
 }
 
-impl Thread {
-    pub(super) fn run(self, runtime: &Runtime) {
-        let mut guard = Broken::new(self.keeper.clone());
-        runtime.block_on(self.work());
-        guard.ended_well = true;
-    }
-
-    async fn work(mut self) {
-        let keeper = self.keeper.clone();
-        loop {
-            let now = keeper.clock.now();
-            let (due, next) = {
-                let mut plan = keeper.plan();
-                (plan.advance(now, &keeper.events), plan.await_next())
-            };
-            due.into_iter().for_each(|beat| self.send(beat, None));
-            if keeper.is_done() {
-                break;
-            }
-            tokio::select! {
-                () = keeper.woken() => {}
-                Some((owner, answer)) = self.inbox.recv() => self.confirm(owner, answer),
-                () = sleep_until(&keeper.clock, next) => {}
-            }
-        }
-        let _ = keeper.bounded(MAX_CALL, self.beats.close()).await;
-    }
-
-    fn confirm(&self, owner: Owner, answer: oneshot::Sender<Result<()>>) {
-        let beat = self.keeper.plan().beat_now(owner);
-        match beat {
-            Some(beat) => self.send(beat, Some((owner, answer))),
-            // Released or closed meanwhile: the caller's own check tells.
-            None => drop(answer.send(Ok(()))),
+async fn work(keeper: &Arc<Keeper>) {
+    while !keeper.is_done() {
+        let (due, next) = {
+            let mut plan = keeper.plan();
+            (plan.advance(keeper.clock.now(), &keeper.events), plan.await_next())
+        };
+        due.into_iter().for_each(|beat| keeper.send(beat, None));
+        tokio::select! {
+            () = keeper.woken() => {}
+            () = sleep_until(&keeper.clock, next) => {}
         }
     }
+    let _ = keeper.bounded(MAX_CALL, keeper.beats.close()).await;
+}
 
-    /// Sends a beat and takes its answer in, beside the loop.
-    fn send(&self, beat: Beat, confirm: Option<(Owner, oneshot::Sender<Result<()>>)>) {
-        let keeper = self.keeper.clone();
-        let store = self.beats.clone();
-        keeper.clone().spawn(async move {
+impl Keeper {
+    /// A renewal answered just now (C2).
+    pub(crate) async fn confirm(self: &Arc<Self>, owner: Owner) -> Result<()> {
+        let beat = self.plan().beat_now(owner);
+        // Lost or closed meanwhile: the caller's own check tells.
+        let Some(beat) = beat else { return Ok(()) };
+        let (answer, answered) = oneshot::channel();
+        self.send(beat, Some((owner, answer)));
+        answered.await.unwrap_or_else(|_| Err(Error::closed()))
+    }
+
+    /// Sends a beat and takes its answer in, in a job of its own.
+    fn send(self: &Arc<Self>, beat: Beat, confirm: Option<(Owner, oneshot::Sender<Result<()>>)>) {
+        let keeper = self.clone();
+        self.spawn(async move {
             let sent = keeper.clock.now();
-            let answer = match catch_unwind(AssertUnwindSafe(|| store.renew(beat.renewals.clone()))) {
+            let answer = match catch_unwind(AssertUnwindSafe(|| keeper.beats.renew(beat.renewals.clone()))) {
                 Ok(call) => keeper.bounded(beat.limit, call).await,
                 Err(_) => Err(Error::unavailable("the store panicked")),
             };
@@ -76,9 +63,7 @@ impl Thread {
             }
         });
     }
-}
 
-impl Keeper {
     fn answered(
         self: &Arc<Self>,
         beat: &Beat,
@@ -124,15 +109,9 @@ impl Keeper {
 
 /// Dropped when the thread panics, nothing is renewed any more, and every holder and
 /// waiter is told at once.
-pub(super) struct Broken {
+struct Broken {
     keeper: Arc<Keeper>,
     ended_well: bool,
-}
-
-impl Broken {
-    pub(super) fn new(keeper: Arc<Keeper>) -> Broken {
-        Broken { keeper, ended_well: false }
-    }
 }
 
 impl Drop for Broken {
