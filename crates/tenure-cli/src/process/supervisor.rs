@@ -97,6 +97,9 @@ impl Supervisor<'_> {
     /// Lets CMD start; how it ended when it does not.
     async fn start(&mut self) -> io::Result<Option<Ended>> {
         let mut stopping = pin!(self.lease.stopping());
+        // The keeper would do it soon; here CMD waits for it.
+        let mut confirmed = pin!(self.lease.confirm());
+        let mut confirms = self.is_unconfirmed();
         let mut armed = false;
         while !armed || self.is_unconfirmed() {
             tokio::select! {
@@ -105,6 +108,8 @@ impl Supervisor<'_> {
                     None => return Ok(Some(self.take_over().await)),
                 },
                 deadline = self.lease.renewed(self.deadline) => self.tell_deadline(deadline),
+                // Where it fails the keeper tries on.
+                _ = &mut confirmed, if confirms => confirms = false,
                 () = &mut stopping => {
                     self.lost = Some(match self.lease.state() {
                         State::Lost(loss) => self.loss_line(&loss),
@@ -158,8 +163,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A lease that was handed over is only lent until its first renewal, which is on its
-    /// way: no work is begun that could not be ended properly.
+    /// A lease that was handed over is only lent until its first renewal: no work is begun
+    /// that could not be ended properly.
     fn is_unconfirmed(&self) -> bool {
         let lent = trusted_part(ENTRY_LIFE);
         trusted_part(self.lease.ttl()) > lent && self.deadline - Clock::system().now() <= lent
