@@ -53,12 +53,7 @@ impl<'a> Acquirer<'a> {
                 Ok(Acquired::Busy(busy)) => return Err(self.not_acquired(&busy)),
                 Err(error) => error,
             };
-            let patient = match self.patience {
-                Patience::None => false,
-                Patience::Until(limit) => clock.now() < limit,
-                Patience::Endless => true,
-            };
-            if error.kind() != ErrorKind::Unavailable || !patient {
+            if error.kind() != ErrorKind::Unavailable || !self.is_patient() {
                 return Err(error.into());
             }
             if told.is_none_or(|told| clock.now() - told >= EVERY) {
@@ -70,6 +65,15 @@ impl<'a> Acquirer<'a> {
                 _ => RETRY,
             };
             clock.sleep(pause).await;
+        }
+    }
+
+    /// Whether the lease may still be waited for.
+    pub(super) fn is_patient(&self) -> bool {
+        match self.patience {
+            Patience::None => false,
+            Patience::Until(limit) => Clock::system().now() < limit,
+            Patience::Endless => true,
         }
     }
 

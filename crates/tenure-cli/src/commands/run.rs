@@ -19,6 +19,9 @@ use tenure::{Client, Clock, Lease, Reason};
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Waits for the lease, runs CMD while it is held, releases, and ends as CMD did.
+///
+/// A lease that is lost before CMD was started, as when this process was stopped while it
+/// was given its turn, has done no harm: the wait goes on.
 pub(crate) async fn run(
     args: Run,
     store: &StoreChoice,
@@ -28,21 +31,28 @@ pub(crate) async fn run(
     find(&args.command[0])?;
     let mut signals = Signals::listen().map_err(Failure::internal)?;
     let mut acquirer = Acquirer::new(&args, store, verbose);
-    let acquired = tokio::select! {
-        biased;
-        signal = signals.asked_to_end() => Err(Ok(Exit::Signal(signal))),
-        acquired = acquirer.acquire() => acquired.map_err(Err),
-    };
-    let client = acquirer.client.take();
-    let (client, lease) = match (client, acquired) {
-        (Some(client), Ok(lease)) => (client, lease),
-        (client, acquired) => {
-            leave(client, &mut signals).await;
-            return acquired.err().unwrap_or(Ok(Exit::Internal));
+    let (client, worked, taken) = loop {
+        let acquired = tokio::select! {
+            biased;
+            signal = signals.asked_to_end() => Err(Ok(Exit::Signal(signal))),
+            acquired = acquirer.acquire() => acquired.map_err(Err),
+        };
+        let (client, lease) = match (acquirer.client.clone(), acquired) {
+            (Some(client), Ok(lease)) => (client, lease),
+            (client, acquired) => {
+                leave(client, &mut signals).await;
+                return acquired.err().unwrap_or(Ok(Exit::Internal));
+            }
+        };
+        let worked = work(&args, store, &client, &lease, &mut signals, inherited).await;
+        let taken = release(lease).await;
+        match &worked {
+            Ok(Outcome { ended: Ended::NotStarted, lost }) if acquirer.is_patient() => {
+                say(format!("{}; waiting again", lost.as_deref().unwrap_or("the lease was lost")));
+            }
+            _ => break (client, worked, taken),
         }
     };
-    let worked = work(&args, store, &client, &lease, &mut signals, inherited).await;
-    let taken = release(lease).await;
     let _ = Clock::system().timeout(FAREWELL, client.close()).await;
     Ok(judge(&args, worked?, taken))
 }

@@ -75,8 +75,8 @@ impl Guarded {
             match received {
                 Ok(Ok((_, 0))) => break None,
                 Ok(Ok((_, length))) => break Report::decode(&bytes[..length.min(SIZE)]),
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Reset: it was killed with an order unread.
+                // Reset: it ended with an order unread. What it had said comes after that.
+                Ok(Err(error)) if may_have_more(&error) => {}
                 Ok(Err(_)) => break None,
                 Err(_not_ready) => {}
             }
@@ -163,4 +163,8 @@ impl Guarded {
             Clock::system().sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+fn may_have_more(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionReset)
 }

@@ -173,6 +173,7 @@ impl Guardian {
             self.report(match self.held.not_started() {
                 Some(NotStarted::TooLate) => Report::TooLate,
                 Some(NotStarted::Errno(errno)) => Report::NotExecuted(errno),
+                None if self.held.is_untold() => Report::TooLate,
                 None => Report::Ended { status: status.as_raw(), killed: self.killed },
             });
         }

@@ -16,6 +16,7 @@ pub(super) struct Held {
     pub(super) pid: Pid,
     /// Takes the deadline, which is the word to start. Closed: CMD never starts.
     start: Option<OwnedFd>,
+    told: bool,
     /// Says why the exec failed; at its end when it did not.
     failure: OwnedFd,
 }
@@ -45,12 +46,13 @@ impl Held {
         };
         // By both, so that the group is there whoever runs first.
         let _ = rustix::process::setpgid(Some(pid), Some(pid));
-        Ok(Held { pid, start: Some(start), failure })
+        Ok(Held { pid, start: Some(start), told: false, failure })
     }
 
     /// Lets CMD start if this deadline has not passed by then.
     pub(super) fn go(&mut self, deadline: Instant) {
         if let Some(start) = self.start.take() {
+            self.told = true;
             let _ = rustix::io::write(start, &deadline.as_nanos().to_ne_bytes());
         }
     }
@@ -58,6 +60,11 @@ impl Held {
     /// CMD never starts, unless it was told to before.
     pub(super) fn forbid(&mut self) {
         self.start = None;
+    }
+
+    /// Whether CMD never got the word to start.
+    pub(super) fn is_untold(&self) -> bool {
+        !self.told
     }
 
     /// Why CMD did not start, as far as is known now.

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
+use tenure::store::{ENTRY_LIFE, trusted_part};
 use tenure::{Clock, Instant, Lease, State};
 
 /// After CMD's end, how long its group may linger before a line says so.
@@ -95,15 +96,28 @@ impl Supervisor<'_> {
 
     /// Lets CMD start; how it ended when it does not.
     async fn start(&mut self) -> io::Result<Option<Ended>> {
-        let report = tokio::select! {
-            report = self.guarded.report() => report?,
-            loss = self.lease.lost() => {
-                self.lost = Some(self.loss_line(&loss));
-                return Ok(Some(Ended::NotStarted));
+        let mut stopping = pin!(self.lease.stopping());
+        // The keeper would do it soon; here CMD waits for it.
+        let mut confirmed = pin!(self.lease.confirm());
+        let mut confirms = self.is_unconfirmed();
+        let mut armed = false;
+        while !armed || self.is_unconfirmed() {
+            tokio::select! {
+                report = self.guarded.report(), if !armed => match report? {
+                    Some(_) => armed = true,
+                    None => return Ok(Some(self.take_over().await)),
+                },
+                deadline = self.lease.renewed(self.deadline) => self.tell_deadline(deadline),
+                // Where it fails the keeper tries on.
+                _ = &mut confirmed, if confirms => confirms = false,
+                () = &mut stopping => {
+                    self.lost = Some(match self.lease.state() {
+                        State::Lost(loss) => self.loss_line(&loss),
+                        _ => format!("the lease on \"{}\" was not confirmed in time", self.lease.name()),
+                    });
+                    return Ok(Some(Ended::NotStarted));
+                }
             }
-        };
-        if report.is_none() {
-            return Ok(Some(self.take_over().await));
         }
         // The deadline travels along: tenure may be stopped between this line and the exec.
         self.deadline = self.lease.deadline();
@@ -134,10 +148,7 @@ impl Supervisor<'_> {
                     None => return Ok(self.take_over().await),
                 },
                 arrived = self.signals.next() => self.forward(arrived),
-                deadline = self.lease.renewed(self.deadline), if kept => {
-                    self.deadline = deadline;
-                    self.guarded.order(Order::Deadline(deadline));
-                }
+                deadline = self.lease.renewed(self.deadline), if kept => self.tell_deadline(deadline),
                 () = &mut stopping, if kept => self.stop(),
                 loss = &mut lost, if !loss_seen => {
                     loss_seen = true;
@@ -150,6 +161,18 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// A lease that was handed over is only lent until its first renewal: no work is begun
+    /// that could not be ended properly.
+    fn is_unconfirmed(&self) -> bool {
+        let lent = trusted_part(ENTRY_LIFE);
+        trusted_part(self.lease.ttl()) > lent && self.deadline - Clock::system().now() <= lent
+    }
+
+    fn tell_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+        self.guarded.order(Order::Deadline(deadline));
     }
 
     fn hear(&mut self, report: Report) {
@@ -198,8 +221,7 @@ impl Supervisor<'_> {
         // Somebody else may hold it already: no more than the time kept for stopping.
         let soon = Clock::system().now() + self.lease.grace();
         if soon < self.deadline {
-            self.deadline = soon;
-            self.guarded.order(Order::Deadline(soon));
+            self.tell_deadline(soon);
         }
     }
 
