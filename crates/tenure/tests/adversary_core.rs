@@ -1,0 +1,135 @@
+//! Faults that an adversary found. Each test says what should hold.
+#![cfg(feature = "conformance")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    dead_code,
+    unused_imports,
+    reason = "a test that measures real time"
+)]
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tenure::conformance::{Fault, Faults, Faulty, Verb};
+use tenure::store::*;
+use tenure::stores::memory::Memory;
+use tenure::{Acquired, Busy, Claim, Client, Clock, ErrorKind, Event, Lease, Name, State, Token, Why};
+use tokio::sync::mpsc;
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn pause(time: Duration) {
+    Clock::system().sleep(time).await;
+}
+
+/// A client whose calls can fail, and an honest rival, on one store.
+fn pair(memory: Memory) -> (Client, Faults, Client) {
+    let faulty = Faulty::new(memory.client(), Clock::system());
+    let faults = faulty.faults();
+    (Client::new(Arc::new(faulty)).unwrap(), faults, Client::new(memory.client()).unwrap())
+}
+
+async fn why(client: &Client, name: &str) -> Option<Why> {
+    match client.lease(name).try_acquire().await.unwrap() {
+        Acquired::Lease(_) => None,
+        Acquired::Busy(busy) => Some(busy.why),
+    }
+}
+
+async fn queued(client: &Client, name: &str) {
+    let name = Name::new(name).unwrap();
+    while client.inspect(&name).await.unwrap().waiting == 0 {
+        pause(2 * MS).await;
+    }
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+}
+
+/// A store whose hints come late, and whose `attend` can panic as it is called.
+#[derive(Debug)]
+struct Odd {
+    inner: Arc<dyn Store>,
+    hints_late: Duration,
+    attend_panics: Arc<AtomicBool>,
+}
+
+impl Store for Odd {
+    fn about(&self) -> About {
+        self.inner.about()
+    }
+    fn handle(&self) -> Arc<dyn Store> {
+        Arc::new(Odd {
+            inner: self.inner.handle(),
+            hints_late: self.hints_late,
+            attend_panics: self.attend_panics.clone(),
+        })
+    }
+    fn acquire(&self, ask: Ask) -> Pending<Answer> {
+        self.inner.acquire(ask)
+    }
+    fn attend(&self, entries: Vec<Claim>) -> Pending<Vec<Attended>> {
+        assert!(!self.attend_panics.swap(false, Ordering::SeqCst), "told to panic");
+        self.inner.attend(entries)
+    }
+    fn renew(&self, leases: Vec<Renewal>) -> Pending<Renewed> {
+        self.inner.renew(leases)
+    }
+    fn release(&self, claim: Claim, ending: Ending) -> Pending<Released> {
+        self.inner.release(claim, ending)
+    }
+    fn inspect(&self, name: Name) -> Pending<Standing> {
+        self.inner.inspect(name)
+    }
+    fn list(&self, prefix: String, after: Option<Name>) -> Pending<Page> {
+        self.inner.list(prefix, after)
+    }
+    fn revoke(&self, name: Name, token: Token, now: bool) -> Pending<Revoked> {
+        self.inner.revoke(name, token, now)
+    }
+    fn events(&self) -> mpsc::Receiver<Hint> {
+        let (send, receive) = mpsc::channel(1024);
+        let (mut inner, late) = (self.inner.events(), self.hints_late);
+        tokio::spawn(async move {
+            while let Some(hint) = inner.recv().await {
+                pause(late).await;
+                if send.send(hint).await.is_err() {
+                    return;
+                }
+            }
+        });
+        receive
+    }
+    fn retire(&self, session: Session) {
+        self.inner.retire(session);
+    }
+    fn liveness(&self) -> Pending<Option<OwnedFd>> {
+        self.inner.liveness()
+    }
+    fn setup(&self, apply: bool) -> Pending<String> {
+        self.inner.setup(apply)
+    }
+    fn examine(&self) -> Pending<Vec<Fact>> {
+        self.inner.examine()
+    }
+    fn close(&self) -> Pending<()> {
+        self.inner.close()
+    }
+}
+
+/// C10, C13: `hold_at_most` is there so that a program that hangs cannot hold for ever.
+#[tokio::test]
+async fn a_lease_that_exceeded_its_limit_is_free_a_ttl_later_though_its_session_goes_on() {
+    let (a, _, b) = pair(Memory::with_shared_sessions(Clock::system()));
+    let _other = a.lease("other").ttl(500 * MS).acquire().await.unwrap();
+    let hung = a.lease("x").ttl(500 * MS).hold_at_most(300 * MS).acquire().await.unwrap();
+    hung.lost().await;
+    pause(500 * MS + Duration::from_secs(1)).await;
+    // The handle is still there, as in a program that hangs.
+    assert!(hung.check().is_err());
+    assert_eq!(why(&b, "x").await, None, "nobody holds it, and it is blocked for longer than a TTL");
+}
