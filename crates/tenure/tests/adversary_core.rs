@@ -133,3 +133,31 @@ async fn a_lease_that_exceeded_its_limit_is_free_a_ttl_later_though_its_session_
     assert!(hung.check().is_err());
     assert_eq!(why(&b, "x").await, None, "nobody holds it, and it is blocked for longer than a TTL");
 }
+
+/// C13: a release keeps the name back, also when a beat compares while it is under way.
+#[tokio::test]
+async fn a_comparison_during_a_slow_release_does_not_lift_hold_at_least() {
+    let (a, faults, b) = pair(Memory::with_shared_sessions(Clock::system()));
+    let other = a.lease("other").acquire().await.unwrap();
+    let lease = a.lease("x").hold_at_least(Duration::from_secs(60)).acquire().await.unwrap();
+    faults.set_next(1, Verb::Release, Fault::Slow(500 * MS));
+    let release = tokio::spawn(lease.release());
+    pause(50 * MS).await;
+    other.confirm().await.unwrap();
+    let released = release.await.unwrap().unwrap();
+    assert!(matches!(why(&b, "x").await, Some(Why::KeptBack(_))), "hold_at_least was lifted");
+    assert_eq!(released, Released::Released);
+}
+
+/// The same beat makes `run` report a loss of work that was done and released in time.
+#[tokio::test]
+async fn a_comparison_during_a_slow_release_is_no_loss() {
+    let (a, faults, _) = pair(Memory::with_shared_sessions(Clock::system()));
+    let other = a.lease("other").acquire().await.unwrap();
+    faults.set_next(1, Verb::Release, Fault::Slow(500 * MS));
+    let request = a.lease("x");
+    let run = tokio::spawn(async move { request.run(async |_| 1).await });
+    pause(50 * MS).await;
+    other.confirm().await.unwrap();
+    assert_eq!(run.await.unwrap().expect("the work was done under the lease"), 1);
+}
