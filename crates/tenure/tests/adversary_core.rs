@@ -161,3 +161,21 @@ async fn a_comparison_during_a_slow_release_is_no_loss() {
     other.confirm().await.unwrap();
     assert_eq!(run.await.unwrap().expect("the work was done under the lease"), 1);
 }
+
+/// C13: a grant is often told twice, by the attendance that brought it and by the hint.
+#[tokio::test]
+async fn a_grant_that_is_told_again_during_the_release_does_not_lift_hold_at_least() {
+    let memory = Memory::new(Clock::system());
+    let faulty = Faulty::new(memory.client(), Clock::system());
+    let faults = faulty.faults();
+    let odd =
+        Odd { inner: Arc::new(faulty), hints_late: 100 * MS, attend_panics: Arc::new(AtomicBool::new(false)) };
+    let a = Client::new(Arc::new(odd)).unwrap();
+    let b = Client::new(memory.client()).unwrap();
+    b.lease("x").hold_at_least(400 * MS).acquire().await.unwrap().release().await.unwrap();
+    let lease = a.lease("x").hold_at_least(Duration::from_secs(60)).acquire().await.unwrap();
+    faults.set_next(1, Verb::Release, Fault::Slow(600 * MS));
+    let released = lease.release().await.unwrap();
+    assert!(matches!(why(&b, "x").await, Some(Why::KeptBack(_))), "hold_at_least was lifted");
+    assert_eq!(released, Released::Released);
+}
