@@ -179,3 +179,18 @@ async fn a_grant_that_is_told_again_during_the_release_does_not_lift_hold_at_lea
     assert!(matches!(why(&b, "x").await, Some(Why::KeptBack(_))), "hold_at_least was lifted");
     assert_eq!(released, Released::Released);
 }
+
+/// C5: the grant of a caller that is not polled (its runtime is blocked, or it sits in a
+/// `select!` whose other arm works) is nobody's; other leases keep its session alive.
+#[tokio::test]
+async fn a_grant_that_its_caller_does_not_fetch_blocks_the_name_for_a_ttl_at_most() {
+    let (a, faults, b) = pair(Memory::with_shared_sessions(Clock::system()));
+    let _other = a.lease("other").ttl(500 * MS).acquire().await.unwrap();
+    faults.set_next(1, Verb::Acquire, Fault::ReplySlow(20 * MS));
+    let request = a.lease("x").ttl(500 * MS);
+    let mut asking = Box::pin(request.try_acquire());
+    assert!(poll_once(&mut asking).is_pending());
+    pause(500 * MS + Duration::from_secs(1)).await;
+    assert_eq!(why(&b, "x").await, None, "blocked for three TTLs by a call that brings no lease");
+    drop(asking);
+}
