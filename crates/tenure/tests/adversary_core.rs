@@ -194,3 +194,23 @@ async fn a_grant_that_its_caller_does_not_fetch_blocks_the_name_for_a_ttl_at_mos
     assert_eq!(why(&b, "x").await, None, "blocked for three TTLs by a call that brings no lease");
     drop(asking);
 }
+
+/// C8: entries are kept alive by the keeper's thread, whatever the caller's runtime does.
+#[tokio::test]
+async fn a_waiter_keeps_its_place_while_its_runtime_is_blocked() {
+    let memory = Memory::new(Clock::system());
+    let (a, faults, b) = pair(memory.clone());
+    let held = b.lease("x").acquire().await.unwrap();
+    faults.set_next(1, Verb::Acquire, Fault::ReplySlow(20 * MS));
+    let request = a.lease("x");
+    let mut first = Box::pin(request.acquire());
+    assert!(poll_once(&mut first).is_pending());
+    queued(&b, "x").await;
+    let c = Client::new(memory.client()).unwrap();
+    let later = tokio::spawn(async move { c.lease("x").acquire().await.unwrap() });
+    // `first` is not polled meanwhile, as if something else kept its task busy.
+    pause(Duration::from_secs(2)).await;
+    held.release().await.unwrap();
+    pause(300 * MS).await;
+    assert!(!later.is_finished(), "an entry that was registered later overtook");
+}
