@@ -214,3 +214,22 @@ async fn a_waiter_keeps_its_place_while_its_runtime_is_blocked() {
     pause(300 * MS).await;
     assert!(!later.is_finished(), "an entry that was registered later overtook");
 }
+
+/// C13: "from a grant that reached its caller on, nobody else gets the name for this long,
+/// whatever happens".
+#[tokio::test]
+async fn hold_at_least_stands_from_the_moment_that_the_caller_has_a_handed_over_lease() {
+    let (a, faults, b) = pair(Memory::new(Clock::system()));
+    let held = b.lease("x").acquire().await.unwrap();
+    let request = a.lease("x").hold_at_least(Duration::from_secs(60));
+    let waiter = tokio::spawn(async move { request.acquire().await });
+    queued(&b, "x").await;
+    faults.set(Verb::Renew, Fault::Fail);
+    held.release().await.unwrap();
+    // Bounded: to be given nothing is fine too.
+    let Some(Ok(Ok(lease))) = Clock::system().timeout(Duration::from_secs(1), waiter).await else { return };
+    assert!(lease.is_held());
+    lease.lost().await;
+    pause(200 * MS).await;
+    assert!(why(&b, "x").await.is_some(), "its caller had it, and another has it within two seconds");
+}
