@@ -233,3 +233,20 @@ async fn hold_at_least_stands_from_the_moment_that_the_caller_has_a_handed_over_
     pause(200 * MS).await;
     assert!(why(&b, "x").await.is_some(), "its caller had it, and another has it within two seconds");
 }
+
+/// C11: `Unavailable` only when the store gave no answer at all.
+#[tokio::test]
+async fn a_waiter_that_was_told_busy_ends_with_busy_after_a_neighbour_was_served() {
+    let (a, faults, b) = pair(Memory::new(Clock::system()));
+    let held = b.lease("x").acquire().await.unwrap();
+    let (one, two) = (a.lease("x"), a.lease("x"));
+    let one = tokio::spawn(async move { one.acquire().await.unwrap() });
+    queued(&b, "x").await;
+    let two = tokio::spawn(async move { two.acquire_within(800 * MS).await });
+    pause(300 * MS).await;
+    faults.set(Verb::Acquire, Fault::Slow(Duration::from_secs(2)));
+    held.release().await.unwrap();
+    let _served = one.await.unwrap();
+    let answer = two.await.unwrap();
+    assert!(matches!(answer, Ok(Acquired::Busy(_))), "{answer:?}");
+}
