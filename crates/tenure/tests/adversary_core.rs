@@ -250,3 +250,39 @@ async fn a_waiter_that_was_told_busy_ends_with_busy_after_a_neighbour_was_served
     let answer = two.await.unwrap();
     assert!(matches!(answer, Ok(Acquired::Busy(_))), "{answer:?}");
 }
+
+/// C7: dropping a lease never blocks. The program keeps its leases under a lock that its
+/// observer takes for a moment too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_a_lease_waits_for_no_observer() {
+    let leases = Arc::<Mutex<HashMap<&str, Lease>>>::default();
+    let seen = leases.clone();
+    let losing = Arc::new(AtomicBool::new(false));
+    let is_losing = losing.clone();
+    let clock = Clock::manual();
+    let a = Client::builder()
+        .clock(clock.clone())
+        .observe(move |event| {
+            if matches!(event, Event::Lost { .. }) {
+                is_losing.store(true, Ordering::SeqCst);
+                drop(seen.lock());
+            }
+        })
+        .build(Memory::new(clock.clone()).client())
+        .unwrap();
+    for name in ["x", "y"] {
+        let lease = a.lease(name).hold_at_most(Duration::from_secs(if name == "x" { 1 } else { 99 })).acquire().await;
+        leases.lock().unwrap().insert(name, lease.unwrap());
+    }
+    let (done, dropped) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut leases = leases.lock().unwrap();
+        clock.advance(Duration::from_secs(1));
+        while !losing.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        drop(leases.remove("y"));
+        done.send(()).unwrap();
+    });
+    assert!(dropped.recv_timeout(Duration::from_secs(5)).is_ok(), "deadlock: the keeper's thread is gone as well");
+}
