@@ -286,3 +286,14 @@ async fn dropping_a_lease_waits_for_no_observer() {
     });
     assert!(dropped.recv_timeout(Duration::from_secs(5)).is_ok(), "deadlock: the keeper's thread is gone as well");
 }
+
+/// C7: dropping a lease never panics and needs no runtime, inside one or not.
+#[tokio::test]
+async fn a_blocking_lease_may_be_dropped_inside_a_runtime() {
+    let lease = std::thread::spawn(|| {
+        tenure::blocking::Client::connect("memory:adversary").unwrap().lease("x").acquire().unwrap()
+    })
+    .join()
+    .unwrap();
+    drop(lease);
+}
