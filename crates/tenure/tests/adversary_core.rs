@@ -297,3 +297,20 @@ async fn a_blocking_lease_may_be_dropped_inside_a_runtime() {
     .unwrap();
     drop(lease);
 }
+
+/// C10, C11: times that do not fit are `Invalid`, however long.
+#[tokio::test]
+async fn a_grace_or_heartbeat_beyond_all_bounds_is_refused_without_a_panic() {
+    let (a, ..) = pair(Memory::new(Clock::system()));
+    for request in [a.lease("x").grace(Duration::MAX), a.lease("x").heartbeat(Duration::MAX)] {
+        let answer = tokio::spawn(async move { request.try_acquire().await }).await;
+        assert_eq!(answer.expect("no panic").expect_err("it does not fit").kind(), ErrorKind::Invalid);
+    }
+}
+
+/// C11: no secret appears in an error.
+#[tokio::test]
+async fn an_option_that_is_wrongly_encoded_is_not_repeated() {
+    let error = Client::connect("redis://host?password=hunter2%zz").await.expect_err("not encoded").to_string();
+    assert!(!error.contains("hunter2"), "{error}");
+}
