@@ -342,3 +342,19 @@ async fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
         assert!(trusted.is_zero(), "two holders for {trusted:?}");
     }
 }
+
+/// C12: 10,000 clean-ups under way.
+#[tokio::test]
+async fn attempts_that_were_dropped_count_as_clean_ups() {
+    let (a, faults, _) = pair(Memory::new(Clock::system()));
+    for verb in [Verb::Acquire, Verb::Release] {
+        faults.set(verb, Fault::Never);
+    }
+    let request = a.lease("x").ttl(6000 * MS).heartbeat(2000 * MS);
+    for _ in 0..12_000 {
+        assert!(poll_once(&mut Box::pin(request.try_acquire())).is_pending());
+    }
+    // Each release takes two seconds to be given up: all that were sent are under way.
+    pause(Duration::from_secs(3)).await;
+    assert!(faults.count(Verb::Release) <= 10_000, "{} clean-ups", faults.count(Verb::Release));
+}
