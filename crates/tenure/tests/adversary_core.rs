@@ -358,3 +358,21 @@ async fn attempts_that_were_dropped_count_as_clean_ups() {
     pause(Duration::from_secs(3)).await;
     assert!(faults.count(Verb::Release) <= 10_000, "{} clean-ups", faults.count(Verb::Release));
 }
+
+/// A panic of the store is an `Unavailable`, and the wait goes on.
+#[tokio::test]
+async fn a_store_that_panics_once_while_it_is_attended_does_not_hang_the_waiters() {
+    let memory = Memory::new(Clock::system());
+    let panics = Arc::new(AtomicBool::new(false));
+    let odd = Odd { inner: memory.client(), hints_late: Duration::ZERO, attend_panics: panics.clone() };
+    let (a, b) = (Client::new(Arc::new(odd)).unwrap(), Client::new(memory.client()).unwrap());
+    let held = b.lease("x").acquire().await.unwrap();
+    let request = a.lease("x");
+    let waiter = tokio::spawn(async move { request.acquire().await });
+    queued(&b, "x").await;
+    panics.store(true, Ordering::SeqCst);
+    pause(Duration::from_secs(1)).await;
+    held.release().await.unwrap();
+    let served = Clock::system().timeout(Duration::from_secs(5), waiter).await;
+    assert!(served.is_some(), "nobody attends to the entries any more, for ever");
+}
