@@ -376,3 +376,18 @@ async fn a_store_that_panics_once_while_it_is_attended_does_not_hang_the_waiters
     let served = Clock::system().timeout(Duration::from_secs(5), waiter).await;
     assert!(served.is_some(), "nobody attends to the entries any more, for ever");
 }
+
+/// C1: two clients made of one store object, as with `Client::new(client.store())`.
+#[tokio::test]
+async fn clients_on_one_store_object_do_not_release_each_others_leases() {
+    let memory = Memory::with_shared_sessions(Clock::system());
+    let store = memory.client();
+    let (a, also_a) = (Client::new(store.clone()).unwrap(), Client::new(store).unwrap());
+    let b = Client::new(memory.client()).unwrap();
+    let lease = a.lease("x").acquire().await.unwrap();
+    let other = also_a.lease("y").acquire().await.unwrap();
+    other.confirm().await.unwrap();
+    pause(200 * MS).await;
+    let taken = b.lease("x").try_acquire().await.unwrap().lease();
+    assert!(!(lease.is_held() && taken.is_some_and(|taken| taken.is_held())), "two holders");
+}
