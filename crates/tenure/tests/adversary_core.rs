@@ -391,3 +391,21 @@ async fn clients_on_one_store_object_do_not_release_each_others_leases() {
     let taken = b.lease("x").try_acquire().await.unwrap().lease();
     assert!(!(lease.is_held() && taken.is_some_and(|taken| taken.is_held())), "two holders");
 }
+
+/// C7: in a forked child a lease is not held, whoever is asked.
+#[test]
+#[allow(unsafe_code, reason = "a child between fork and exec")]
+fn in_a_forked_child_the_state_of_a_lease_is_not_held() {
+    use std::os::unix::process::CommandExt;
+    let lease = tenure::blocking::Client::connect("memory:fork").unwrap().lease("x").acquire().unwrap();
+    let lease = Arc::new(lease);
+    let inherited = lease.clone();
+    let mut command = std::process::Command::new("true");
+    let told = move || match inherited.state() {
+        State::Lost(_) => Ok(()),
+        _ => Err(std::io::ErrorKind::Other.into()),
+    };
+    // SAFETY: the child reads a clock and a mutex that nobody holds.
+    unsafe { command.pre_exec(told) };
+    command.status().expect("the child says that it holds the lease");
+}
