@@ -409,3 +409,28 @@ fn in_a_forked_child_the_state_of_a_lease_is_not_held() {
     unsafe { command.pre_exec(told) };
     command.status().expect("the child says that it holds the lease");
 }
+
+/// What a hand-over inside a client costs does not grow with the tasks that wait there.
+#[tokio::test]
+async fn a_hand_over_inside_a_client_costs_the_same_however_many_wait() {
+    let mut times = Vec::new();
+    for tasks in [500_u32, 4_000] {
+        let memory = Memory::new(Clock::system());
+        let (a, b) = (Client::new(memory.client()).unwrap(), Client::new(memory.client()).unwrap());
+        let held = b.lease("x").acquire().await.unwrap();
+        let waiters: Vec<_> = (0..tasks)
+            .map(|_| {
+                let request = a.lease("x");
+                tokio::spawn(async move { request.acquire().await.unwrap().release().await.unwrap() })
+            })
+            .collect();
+        queued(&b, "x").await;
+        let began = Instant::now();
+        held.release().await.unwrap();
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        times.push(began.elapsed() / tasks);
+    }
+    assert!(times[1] < times[0] * 3, "per hand-over: {times:?} for 500 and 4,000 tasks");
+}
