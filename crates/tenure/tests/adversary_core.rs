@@ -434,3 +434,15 @@ async fn a_hand_over_inside_a_client_costs_the_same_however_many_wait() {
     }
     assert!(times[1] < times[0] * 3, "per hand-over: {times:?} for 500 and 4,000 tasks");
 }
+
+/// C13: `close()` returns when what still works has lapsed, whatever became of a release.
+#[tokio::test]
+async fn closing_does_not_wait_for_a_release_that_nobody_polls() {
+    let (a, faults, _) = pair(Memory::new(Clock::system()));
+    let lease = a.lease("x").ttl(500 * MS).acquire().await.unwrap();
+    faults.set(Verb::Release, Fault::Never);
+    let mut release = Box::pin(lease.release());
+    assert!(poll_once(&mut release).is_pending());
+    let closed = Clock::system().timeout(Duration::from_secs(4), a.close()).await;
+    assert!(closed.is_some(), "the lease lapsed seconds ago");
+}
