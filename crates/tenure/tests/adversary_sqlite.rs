@@ -1,0 +1,95 @@
+//! Faults of `sqlite:` that an adversary found. Each test says what should hold.
+#![cfg(feature = "sqlite")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    dead_code,
+    unused_imports,
+    reason = "a test that measures real time"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tenure::store::*;
+use tenure::stores::sqlite::Sqlite;
+use tenure::{Acquired, Claim, Client, Clock, ErrorKind, Label, Lease, Name, Why};
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn pause(time: Duration) {
+    Clock::system().sleep(time).await;
+}
+
+async fn client(path: &Path) -> Client {
+    Client::connect(&format!("sqlite:{}", path.display())).await.unwrap()
+}
+
+async fn why(client: &Client, name: &str) -> Option<Why> {
+    match client.lease(name).try_acquire().await.unwrap() {
+        Acquired::Lease(_) => None,
+        Acquired::Busy(busy) => Some(busy.why),
+    }
+}
+
+async fn queued(client: &Client, name: &str) {
+    let name = Name::new(name).unwrap();
+    while client.inspect(&name).await.unwrap().waiting == 0 {
+        pause(2 * MS).await;
+    }
+}
+
+fn ask(name: &str, ttl: Duration, queue: bool) -> Ask {
+    let claim = Claim::fresh(Name::new(name).unwrap());
+    Ask { claim, label: Label::new("a").unwrap(), terms: Terms::of(ttl), queue }
+}
+
+/// C12: the ninth TTL is refused when it is asked for, not after it was granted.
+#[tokio::test]
+async fn a_waiter_with_a_ninth_ttl_is_refused_or_holds_what_it_was_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let (a, b) = (client(&path).await, client(&path).await);
+    let mut held = Vec::new();
+    for i in 0..8 {
+        held.push(a.lease(format!("held {i}")).ttl(Duration::from_secs(20 + i)).acquire().await.unwrap());
+    }
+    let theirs = b.lease("x").acquire().await.unwrap();
+    let request = a.lease("x").ttl(Duration::from_secs(40));
+    let waiter = tokio::spawn(async move { request.acquire().await });
+    pause(500 * MS).await;
+    theirs.release().await.unwrap();
+    match waiter.await.unwrap() {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid),
+        Ok(lease) => {
+            pause(Duration::from_secs(2)).await;
+            lease.check().expect("it was granted with a TTL of 40 s two seconds ago");
+        }
+    }
+}
+
+/// ...and takes nobody else's lease with it.
+#[tokio::test]
+async fn a_hand_over_with_a_ninth_ttl_costs_no_other_lease() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let (a, b) = (client(&path).await, client(&path).await);
+    let mut held = Vec::new();
+    for i in 0..8 {
+        held.push(a.lease(format!("held {i}")).ttl(Duration::from_secs(20 + i)).acquire().await.unwrap());
+    }
+    let mut theirs = Vec::new();
+    let mut waiters = Vec::new();
+    for (name, ttl) in [("x", 40), ("innocent", 20)] {
+        theirs.push(b.lease(name).acquire().await.unwrap());
+        let request = a.lease(name).ttl(Duration::from_secs(ttl));
+        waiters.push(tokio::spawn(async move { request.acquire().await }));
+        queued(&b, name).await;
+    }
+    for lease in theirs {
+        lease.release().await.unwrap();
+    }
+    let innocent = waiters.remove(1).await.unwrap().unwrap();
+    pause(Duration::from_secs(2)).await;
+    innocent.check().expect("its TTL is one of the eight");
+}
