@@ -93,3 +93,40 @@ async fn a_hand_over_with_a_ninth_ttl_costs_no_other_lease() {
     pause(Duration::from_secs(2)).await;
     innocent.check().expect("its TTL is one of the eight");
 }
+
+/// Asks for "x" in another process, for SQLite shares within one. Whether it got it.
+fn another_process_gets(path: &Path) -> bool {
+    let test = "role";
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("ADVERSARY_ROLE", path);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    eprintln!("{}", text.lines().find(|line| line.contains("::")).unwrap_or(&text));
+    text.contains("::held")
+}
+
+#[tokio::test]
+async fn role() {
+    let Some(path) = std::env::var_os("ADVERSARY_ROLE") else { return };
+    let answer = match Client::connect(&format!("sqlite:{}", PathBuf::from(path).display())).await {
+        Ok(client) => client.lease("x").ttl(Duration::from_secs(3)).try_acquire().await,
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(Acquired::Lease(lease)) if lease.is_held() => println!("::held"),
+        other => println!("::{other:?}"),
+    }
+}
+
+/// C1, C14: two names of one file have two write-ahead logs.
+#[tokio::test]
+async fn a_database_with_two_hard_links_is_refused_or_excludes_through_both() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, link) = (directory.path().join("leases.db"), directory.path().join("link.db"));
+    let a = client(&path).await;
+    drop(a.lease("first").acquire().await.unwrap());
+    std::fs::hard_link(&path, &link).unwrap();
+    let Ok(held) = a.lease("x").acquire().await else { return };
+    let second = another_process_gets(&link);
+    assert!(!(second && held.is_held()), "two holders");
+}
