@@ -130,3 +130,21 @@ async fn a_database_with_two_hard_links_is_refused_or_excludes_through_both() {
     let second = another_process_gets(&link);
     assert!(!(second && held.is_held()), "two holders");
 }
+
+/// C1: somebody cleans up beside the database while it is in use.
+#[tokio::test]
+async fn a_write_ahead_log_that_was_deleted_while_in_use_makes_no_second_holder() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let a = client(&path).await;
+    let held = a.lease("x").ttl(1500 * MS).acquire().await.unwrap();
+    // Every connection is open by the first renewal.
+    pause(Duration::from_secs(1)).await;
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(directory.path().join(format!("leases.db{suffix}"))).unwrap();
+    }
+    // Past the deadline of what was confirmed before: only renewals can keep it.
+    pause(Duration::from_secs(2)).await;
+    let second = another_process_gets(&path);
+    assert!(!(second && held.is_held()), "two holders");
+}
