@@ -162,3 +162,18 @@ async fn connecting_ends_while_a_stopped_process_is_in_the_gate() {
     let connected = connected.expect("it hangs, and `tenure run -n` with it");
     assert_eq!(connected.expect_err("no answer").kind(), ErrorKind::Unavailable);
 }
+
+/// C4, C6: a clock that no token can be minted by is no reason to keep what is given back.
+#[tokio::test]
+async fn a_release_works_when_no_token_can_be_minted_for_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::manual();
+    let at = |name: &str| (directory.path().join(name), clock.clone());
+    let ((path, one), (_, two)) = (at("leases.db"), at(""));
+    let (a, b) = (Sqlite::at(&path, one).await.unwrap(), Sqlite::at(&path, two).await.unwrap());
+    let held = ask("x", Duration::from_secs(10), false);
+    a.acquire(held.clone()).await.unwrap();
+    b.acquire(ask("x", Duration::from_secs(10), true)).await.unwrap();
+    clock.set_wall(UNIX_EPOCH + Duration::from_micros(1 << 53));
+    assert_eq!(a.release(held.claim, Ending::Released).await.unwrap(), Released::Released);
+}
