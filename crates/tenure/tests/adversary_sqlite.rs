@@ -177,3 +177,18 @@ async fn a_release_works_when_no_token_can_be_minted_for_the_next() {
     clock.set_wall(UNIX_EPOCH + Duration::from_micros(1 << 53));
     assert_eq!(a.release(held.claim, Ending::Released).await.unwrap(), Released::Released);
 }
+
+/// What needs a directory that somebody removed makes it again, or says what to do.
+#[tokio::test]
+async fn a_client_survives_that_its_directory_of_liveness_files_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let a = client(&path).await;
+    std::fs::remove_dir_all(directory.path().join("leases.db-live")).unwrap();
+    let answer = a.lease("x").acquire_within(Duration::from_secs(3)).await;
+    match answer {
+        Ok(Acquired::Lease(_)) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Rejected, "waiting does not mend it: {error}"),
+        Ok(Acquired::Busy(busy)) => panic!("nobody has it, and nobody will: {busy:?}"),
+    }
+}
