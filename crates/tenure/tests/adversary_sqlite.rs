@@ -192,3 +192,26 @@ async fn a_client_survives_that_its_directory_of_liveness_files_is_removed() {
         Ok(Acquired::Busy(busy)) => panic!("nobody has it, and nobody will: {busy:?}"),
     }
 }
+
+/// C1, C2: the same as for `memory:`; the TTL is longer than the clock's 1000 s since boot.
+#[tokio::test]
+async fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, clock) = (directory.path().join("leases.db"), Clock::manual());
+    let a = Sqlite::at(&path, clock.clone()).await.unwrap();
+    let b = Sqlite::at(&path, clock.clone()).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let (held, waits) = (ask("x", hour, false), ask("x", hour, true));
+    b.acquire(held.clone()).await.unwrap();
+    a.acquire(waits.clone()).await.unwrap();
+    b.release(held.claim.clone(), Ending::Released).await.unwrap();
+    let name = held.claim.name;
+    let token = b.inspect(name.clone()).await.unwrap().holder.unwrap().token;
+    let Revoked::Marked(left) = b.revoke(name, token, false).await.unwrap() else { panic!() };
+    let Attended::Granted(grant) = a.attend(vec![waits.claim]).await.unwrap().remove(0) else { panic!() };
+    clock.advance(left);
+    let rival = b.acquire(ask("x", hour, false)).await.unwrap();
+    assert!(matches!(rival, Answer::Granted(_)), "free by the store's clock");
+    let trusted = grant.trust.deadline() - clock.now();
+    assert!(trusted.is_zero(), "two holders for {trusted:?}");
+}
