@@ -215,3 +215,31 @@ async fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
     let trusted = grant.trust.deadline() - clock.now();
     assert!(trusted.is_zero(), "two holders for {trusted:?}");
 }
+
+/// C8: the entries of a client share a wait session, whichever of its handles asked first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_two_handles_register_at_once_keep_their_places() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let held = Sqlite::at(&path, Clock::system()).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    for name in ["x", "y"] {
+        held.acquire(ask(name, hour, false)).await.unwrap();
+    }
+    let mut apart = 0;
+    for _ in 0..150 {
+        let one = Sqlite::at(&path, Clock::system()).await.unwrap();
+        let other = one.handle();
+        let (x, y) = (ask("x", hour, true), ask("y", hour, true));
+        let (first, second) = (one.acquire(x.clone()), other.acquire(y.clone()));
+        first.await.unwrap();
+        second.await.unwrap();
+        let database = rusqlite::Connection::open(&path).unwrap();
+        let sql = "SELECT count(DISTINCT session) FROM entry WHERE owner IN (?1, ?2)";
+        let owners = [x.claim.owner.to_bytes(), y.claim.owner.to_bytes()];
+        apart += database.query_row(sql, owners, |row| row.get::<_, i64>(0)).unwrap() - 1;
+        drop(database);
+        one.close().await.unwrap();
+    }
+    assert_eq!(apart, 0, "rounds in which one of the two sessions is beaten by nobody, and its entry dies");
+}
