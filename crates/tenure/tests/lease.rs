@@ -483,3 +483,14 @@ async fn a_thousand_waiting_tasks_are_all_served_in_order() {
     .await;
     assert!(served.lock().unwrap().iter().copied().eq(0..1_000));
 }
+
+#[tokio::test]
+async fn a_lease_that_outlived_its_client_is_released_as_any_other() {
+    let memory = Memory::new(Clock::system());
+    for _ in 0..200 {
+        let client = Client::new(memory.client()).unwrap();
+        let lease = client.lease("x").acquire().await.unwrap();
+        drop(client);
+        assert_eq!(lease.release().await.unwrap(), Released::Released);
+    }
+}

@@ -197,6 +197,8 @@ impl Lease {
             return Ok(Released::Gone(None));
         }
         let known = self.record.loss().map(|loss| loss.reason);
+        // The last lease of a client that is gone would take the store with it.
+        let _job = self.keeper.job();
         self.keeper.forget(self.owner());
         self.emit_released();
         let released = self.keeper.release(&self.record).await?;

@@ -167,12 +167,17 @@ impl Keeper {
         if self.forked() {
             return;
         }
-        self.jobs.fetch_add(1, Ordering::AcqRel);
-        let done = Job(self.clone());
+        let done = self.job();
         self.runtime.spawn(async move {
             let _done = done;
             job.await;
         });
+    }
+
+    /// Something is under way: the thread stays, and the store open, until it is dropped.
+    pub(crate) fn job(self: &Arc<Self>) -> Job {
+        self.jobs.fetch_add(1, Ordering::AcqRel);
+        Job(self.clone())
     }
 
     /// A claim that is asked for; settled when the guard is dropped.
@@ -375,8 +380,9 @@ impl Drop for Unsettled {
     }
 }
 
-/// A background job under way.
-struct Job(Arc<Keeper>);
+/// See [`Keeper::job`].
+#[derive(Debug)]
+pub(crate) struct Job(Arc<Keeper>);
 
 impl Drop for Job {
     fn drop(&mut self) {
