@@ -470,3 +470,41 @@ async fn a_client_that_is_gone_leaves_nothing_of_its_store_behind() {
     drop(lease);
     until("the keeper to end", || handle.upgrade().is_none()).await;
 }
+
+#[tokio::test]
+async fn a_thousand_waiting_tasks_are_all_served_in_order() {
+    let clock = Clock::system();
+    let pair = Pair::on(clock.clone(), Memory::new(clock));
+    let lease = pair.b.lease("x").acquire().await.unwrap();
+    let served = Arc::<Mutex<Vec<usize>>>::default();
+    let tasks: Vec<_> = (0..1_000)
+        .map(|number| {
+            let (request, served) = (pair.a.lease("x"), served.clone());
+            tokio::spawn(async move {
+                let lease = request.acquire().await.unwrap();
+                served.lock().unwrap().push(number);
+                lease.release().await.unwrap();
+            })
+        })
+        .collect();
+    pair.waits("x").await;
+    lease.release().await.unwrap();
+    within("their turns", async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    })
+    .await;
+    assert!(served.lock().unwrap().iter().copied().eq(0..1_000));
+}
+
+#[tokio::test]
+async fn a_lease_that_outlived_its_client_is_released_as_any_other() {
+    let memory = Memory::new(Clock::system());
+    for _ in 0..200 {
+        let client = Client::new(memory.client()).unwrap();
+        let lease = client.lease("x").acquire().await.unwrap();
+        drop(client);
+        assert_eq!(lease.release().await.unwrap(), Released::Released);
+    }
+}

@@ -27,9 +27,11 @@
 //! ```
 
 mod answers;
+mod desk;
 mod exceptions;
 mod exclusion;
 mod faulty;
+mod holding;
 mod kit;
 mod names;
 mod queue;
@@ -37,6 +39,7 @@ mod repeat;
 mod surroundings;
 mod tokens;
 mod trust;
+mod waiting;
 
 pub use self::faulty::{Call, Fault, Faults, Faulty, Verb};
 pub use self::kit::Fixture;
@@ -91,6 +94,12 @@ cases! {
         trust::c2_validity_is_less_than_the_ttl,
         trust::c2_the_granted_ttl_is_visible_and_rounded_up,
         trust::c2_a_lease_on_an_older_session_is_not_trusted_beyond_its_life;
+    C3:
+        holding::c3_a_silent_store_costs_the_lease_at_its_deadline,
+        holding::c3_a_revoked_holder_is_told_why,
+        holding::c3_a_lease_at_risk_recovers,
+        holding::c3_confirm_asks_the_store,
+        holding::c3_a_release_is_no_loss;
     C4:
         tokens::c4_token_grows_over_release,
         tokens::c4_token_grows_over_expiry,
@@ -116,7 +125,10 @@ cases! {
     C7:
         surroundings::c7_dropped_futures_leave_the_store_usable,
         surroundings::c7_a_retired_session_gets_no_new_grants,
-        surroundings::c7_a_dropped_handle_harms_no_other;
+        surroundings::c7_a_dropped_handle_harms_no_other,
+        waiting::c7_a_cancelled_waiter_leaves_the_queue_at_once,
+        waiting::c7_a_grant_passes_to_the_next_task,
+        waiting::c7_what_a_dropped_attempt_brought_is_undone;
     C8:
         queue::c8_first_come_first_served_across_clients,
         queue::c8_a_newcomer_does_not_overtake,
@@ -128,19 +140,24 @@ cases! {
         queue::c8_the_first_renewal_makes_a_hand_over_firm,
         queue::c8_a_waiter_that_left_is_skipped,
         queue::c8_an_undone_grant_passes_to_the_next,
-        queue::c8_an_entry_that_is_not_there_is_gone;
+        queue::c8_an_entry_that_is_not_there_is_gone,
+        waiting::c8_a_thousand_tasks_of_a_client_are_one_entry,
+        waiting::c8_clients_take_turns;
     C9:
         queue::c9_a_release_hands_over_within_a_second,
         queue::c9_a_crash_hands_over_within_the_ttl_and_a_second,
-        surroundings::c9_close_frees_what_hung_on_the_sessions;
+        surroundings::c9_close_frees_what_hung_on_the_sessions,
+        waiting::c9_a_closed_client_hands_over;
     C10:
         surroundings::c10_512_renewals_have_each_its_own_outcome,
-        surroundings::c10_waiters_do_not_delay_a_renewal;
+        surroundings::c10_waiters_do_not_delay_a_renewal,
+        holding::c10_a_blocked_caller_keeps_its_lease;
     C11:
         answers::c11_busy_names_the_holder,
         answers::c11_busy_tells_place_and_number,
         answers::c11_inspect_shows_holder_and_waiters,
-        answers::c11_inspect_and_list_hide_the_lapsed;
+        answers::c11_inspect_and_list_hide_the_lapsed,
+        waiting::c11_waiting_in_vain_says_who_holds_it;
     C12:
         names::c12_a_page_has_at_most_a_thousand_names;
     C13:
@@ -154,7 +171,9 @@ cases! {
         exceptions::c13_revoke_now_frees_at_once,
         exceptions::c13_revoke_with_another_token_does_nothing,
         exceptions::c13_a_one_shot_claim_needs_no_client,
-        exceptions::c13_a_one_shot_claim_ends_with_its_ttl;
+        exceptions::c13_a_one_shot_claim_ends_with_its_ttl,
+        holding::c13_hold_at_most_ends_a_lease,
+        holding::c13_close_tells_holders_and_waiters;
     C14:
         names::c14_odd_names_round_trip,
         names::c14_names_that_look_alike_are_distinct,

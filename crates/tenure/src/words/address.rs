@@ -96,6 +96,36 @@ pub(crate) fn decode(text: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever is typed, it is taken apart or refused in one line.
+        #[test]
+        fn any_text_is_an_address_or_refused(text in prop_oneof![
+            any::<String>(),
+            "[a-z+]{0,6}:[%0-9a-fA-F/?&=:@.\\PC]{0,40}",
+        ]) {
+            match Address::parse(&text) {
+                Ok(address) => {
+                    prop_assert!(text.to_ascii_lowercase().starts_with(&address.scheme));
+                    prop_assert!(text.contains(&address.rest));
+                    // Taken apart again it is the same.
+                    let _ = decode(&address.rest);
+                    prop_assert_eq!(format!("{address:?}"), format!("{}:…", address.scheme));
+                    if let Err(error) = address.finish(&[]) {
+                        prop_assert!(!error.to_string().contains(char::is_control), "{}", error);
+                    }
+                }
+                Err(error) => prop_assert!(!error.to_string().contains(char::is_control), "{}", error),
+            }
+        }
+
+        #[test]
+        fn what_is_encoded_is_decoded(text in any::<String>()) {
+            let encoded: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            prop_assert_eq!(decode(&encoded).expect("encoded"), text);
+        }
+    }
 
     #[test]
     fn a_url_is_taken_apart() {

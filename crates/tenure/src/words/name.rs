@@ -119,3 +119,25 @@ impl TryFrom<&Name> for Name {
         Ok(name.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_name_or_refused_in_one_line(text in prop_oneof![any::<String>(), "\\PC{0,600}", "[a-z\n\u{9f}]{0,8}"]) {
+            let allowed = (1..=Name::MAX_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
+            match Name::new(&text) {
+                Ok(name) => {
+                    prop_assert!(allowed);
+                    prop_assert_eq!(name.as_str(), text, "never truncated, folded or normalised");
+                }
+                Err(error) => {
+                    prop_assert!(!allowed && !error.to_string().contains(char::is_control), "{}", error);
+                }
+            }
+        }
+    }
+}

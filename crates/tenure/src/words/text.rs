@@ -86,3 +86,72 @@ pub fn duration(duration: Duration) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What `escaped` wrote.
+    fn read_back(text: &str) -> Option<String> {
+        let mut read = String::new();
+        let mut rest = text.chars();
+        while let Some(c) = rest.next() {
+            if c != '\\' {
+                read.push(c);
+                continue;
+            }
+            match rest.next()? {
+                '\\' => read.push('\\'),
+                'u' => {
+                    let digits: String = rest.by_ref().skip(1).take_while(|c| *c != '}').collect();
+                    read.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
+                }
+                _ => return None,
+            }
+        }
+        Some(read)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_escaped_can_be_read_back_and_steers_nothing(
+            text in prop_oneof![any::<String>(), "[\\\\u{}0-9a-f\x00-\x1f\x7f-\u{9f}\u{202a}-\u{202e}\u{2066}-\u{2069}\u{feff}]{0,20}"],
+        ) {
+            let shown = escaped(&text).to_string();
+            prop_assert!(!shown.contains(steers_a_terminal), "{:?}", shown);
+            prop_assert_eq!(read_back(&shown), Some(text));
+        }
+
+        #[test]
+        fn what_is_shortened_fits_and_keeps_both_ends(text in any::<String>(), width in 0..40_usize) {
+            let short = shortened(&text, width);
+            prop_assert!(short.chars().count() <= width.max(1));
+            let kept = |short: &str| short.split_once('…').map(|(head, tail)| (head.to_owned(), tail.to_owned()));
+            if !text.contains('…') && let Some((head, tail)) = kept(&short) {
+                prop_assert!(text.starts_with(&head) && text.ends_with(&tail));
+            }
+        }
+
+        #[test]
+        fn a_duration_is_written_exactly_to_the_millisecond(millis in 1..10_000_000_000_u64) {
+            let text = duration(Duration::from_millis(millis));
+            let mut sum = 0;
+            let mut number = 0;
+            let mut units = text.as_str();
+            while let Some(c) = units.chars().next() {
+                if let Some(digit) = c.to_digit(10) {
+                    number = number * 10 + u64::from(digit);
+                    units = &units[1..];
+                    continue;
+                }
+                let (unit, length) = [("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)]
+                    .into_iter()
+                    .find(|(unit, _)| units.starts_with(unit))
+                    .expect("a unit");
+                (sum, number, units) = (sum + number * length, 0, &units[unit.len()..]);
+            }
+            prop_assert_eq!(sum, millis);
+        }
+    }
+}

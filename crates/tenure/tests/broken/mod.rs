@@ -32,6 +32,7 @@ pub(crate) enum Fault {
     RenewOfAnyOwner,
     ReleaseOfAnyOwner,
     RenewAdds,
+    ReleaseIsIgnored,
     DroppedCallLocks,
     DroppedHandleCloses,
     RetireIsIgnored,
@@ -221,6 +222,11 @@ impl Broken {
                     Answer::Busy(busy) => Attended::Waiting(busy),
                 };
             }
+            if let (Fault::HolderIsNameless, Attended::Waiting(Busy { why: Why::Held(holder), .. })) =
+                (self.fault, &mut *answer)
+            {
+                holder.label = Label::new("")?;
+            }
             if let (Fault::GoneStillWaits, Attended::Gone) = (self.fault, &answer) {
                 let busy = Busy { why: Why::Queued, waiting: 1, place: Some(1), last_error: None };
                 *answer = Attended::Waiting(busy);
@@ -301,6 +307,7 @@ impl Broken {
         let holder = self.holder(&claim.name).await;
         match (self.fault, holder) {
             (Fault::ReleaseOfAnyOwner, Some(holder)) => claim.owner = holder.owner,
+            (Fault::ReleaseIsIgnored, _) if ending == Ending::Released => return Ok(Released::Released),
             (Fault::UndoIsIgnored, Some(_)) if ending == Ending::Undone => return Ok(Released::Released),
             (Fault::UndoKeepsBack, _) => ending = Ending::Released,
             (Fault::ReleaseAgainHitsTheNext, Some(holder)) => {
@@ -440,17 +447,26 @@ impl Store for Broken {
 
     fn events(&self) -> mpsc::Receiver<Hint> {
         let mut hints = self.inner.events();
-        if !self.is(Fault::HintsAreMixedUp) {
+        if !matches!(self.fault, Fault::HintsAreMixedUp | Fault::HandOverIsNeverFirm | Fault::HandOverIsSlow)
+        {
             return hints;
         }
+        let broken = self.clone();
         let (sender, receiver) = mpsc::channel(16);
         tokio::spawn(async move {
             while let Some(hint) = hints.recv().await {
-                let mixed_up = match hint {
-                    Hint::Granted(claim, grant) => Hint::Granted(Claim::fresh(claim.name), grant),
+                let told = match hint {
+                    Hint::Granted(claim, grant) if broken.is(Fault::HintsAreMixedUp) => {
+                        Hint::Granted(Claim::fresh(claim.name), grant)
+                    }
+                    Hint::Granted(..) if broken.is(Fault::HandOverIsSlow) => continue,
+                    Hint::Granted(claim, grant) => {
+                        broken.world.state().handed.insert(claim.owner, now());
+                        Hint::Granted(claim, grant)
+                    }
                     other => other,
                 };
-                if sender.send(mixed_up).await.is_err() {
+                if sender.send(told).await.is_err() {
                     return;
                 }
             }

@@ -190,3 +190,45 @@ impl HandOver {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any process that may write the directory can send to the socket.
+        #[test]
+        fn any_message_is_a_grant_or_nothing(message in proptest::collection::vec(any::<u8>(), 0..1_100)) {
+            for message in [message.clone(), [vec![HandOver::VERSION], message].concat()] {
+                if let Some(granted) = HandOver::decode(&message) {
+                    prop_assert_eq!(granted.encode(), message);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_sent_is_heard(
+            bits in any::<([u8; 16], [u8; 16])>(),
+            numbers in any::<(u64, i64, i64)>(),
+            name in "[^\\x00-\\x1f\\x7f-\\x9f]{1,128}",
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let sent = HandOver {
+                name: Name::new(name).expect("a name"),
+                owner: Owner::from_bytes(bits.0),
+                token: Token::from_u64(numbers.0),
+                ttl: numbers.1,
+                session: Session(bits.1),
+                until: numbers.2,
+                process: None,
+            };
+            let message = sent.encode();
+            prop_assert!(message.len() <= 1024, "the buffer that it is heard with holds it");
+            // A part of a message is no message, or another name, but never a panic.
+            let part = HandOver::decode(&message[..cut.index(message.len())]);
+            prop_assert!(part.is_none_or(|part| part.name != sent.name));
+            prop_assert_eq!(HandOver::decode(&message), Some(sent));
+        }
+    }
+}

@@ -74,7 +74,26 @@ fn boottime_offset(offsets: &str) -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::time::Duration;
+
+    proptest! {
+        #[test]
+        fn any_offsets_are_read_or_refused(text in prop_oneof![
+            any::<String>(),
+            "((monotonic|boottime|1|7)[ \t]{1,3}-?[0-9]{0,25}[ \t]{0,3}-?[0-9]{0,25}\n?){0,3}",
+        ]) {
+            if let Err(error) = boottime_offset(&text) {
+                prop_assert_eq!(error.kind(), crate::ErrorKind::Rejected);
+            }
+        }
+
+        #[test]
+        fn an_offset_is_read_as_the_kernel_writes_it(seconds in -4_000_000_000_i64..4_000_000_000, nanos in 0..1_000_000_000_i64) {
+            let text = format!("monotonic {:11} {:9}\nboottime  {seconds:11} {nanos:9}\n", 5, 6);
+            prop_assert_eq!(boottime_offset(&text).expect("two numbers"), seconds * 1_000_000_000 + nanos);
+        }
+    }
 
     #[test]
     fn the_offset_of_a_time_namespace_is_taken_away() {

@@ -33,6 +33,22 @@ pub(super) enum Orphan {
     Run,
 }
 
+/// Counts a call as long as it waits, whether it is run or dropped with its thread.
+struct Waits(Arc<AtomicUsize>);
+
+impl Waits {
+    fn new(count: &Arc<AtomicUsize>) -> Waits {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waits(count.clone())
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Worker {
     pub(super) fn new(client: Arc<Client>, lane: Lane) -> Worker {
         Worker { client, lane, thread: Mutex::default(), waiting: Arc::default() }
@@ -52,10 +68,9 @@ impl Worker {
             return failed(Error::unavailable(format!("{QUEUE_LIMIT} calls wait for the database already")));
         }
         let (reply, answer) = oneshot::channel();
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = self.waiting.clone();
+        let waits = Waits::new(&self.waiting);
         let sent = self.send(Box::new(move |database| {
-            waiting.fetch_sub(1, Ordering::Relaxed);
+            drop(waits);
             if orphan == Orphan::Run || !reply.is_closed() {
                 // Nobody listens any more: the caller was dropped meanwhile.
                 let _ = reply.send(work(database));
@@ -87,7 +102,6 @@ impl Worker {
                 queue.into_iter().for_each(|job| job(&mut database));
             })
             .map_err(|error| Error::unavailable(format!("no thread can be started: {error}")))?;
-        self.waiting.store(1, Ordering::Relaxed);
         jobs.send(job).map_err(|_| Error::unavailable("the thread of the database ended"))?;
         *thread = Some(jobs);
         Ok(())

@@ -284,3 +284,23 @@ async fn a_forked_child_does_nothing_with_what_it_inherited() {
     a.client.pretend_inherited(false);
     assert!(renewed(&a, &held).await.is_ok());
 }
+
+#[test]
+fn the_first_calls_of_a_client_may_come_at_once() {
+    let fixture = Fixture::new();
+    for _ in 0..50 {
+        let (client, barrier) = (fixture.client(), std::sync::Barrier::new(8));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    drop(client.inspect(claim("x").name));
+                });
+            }
+        });
+        // The calls of which nobody waits for the answer count no longer.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(client.inspect(claim("x").name)).expect("a standing");
+        runtime.block_on(client.inspect(claim("x").name)).expect("the same");
+    }
+}
