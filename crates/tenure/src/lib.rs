@@ -48,8 +48,24 @@ pub mod blocking;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
-mod hold;
-mod keep;
+/// Holding leases: the client, its requests, the handle, and waiting.
+mod hold {
+    pub(crate) mod client;
+    mod driver;
+    pub(crate) mod lease;
+    pub(crate) mod request;
+    pub(crate) mod waiting;
+}
+
+/// Keeping them: the one background thread, what it must do when, and what it shares
+/// with the handles.
+mod keep {
+    pub(crate) mod keeper;
+    pub(crate) mod plan;
+    pub(crate) mod record;
+    mod thread;
+}
+
 pub mod metrics;
 pub mod store;
 pub mod stores;

@@ -190,27 +190,20 @@ fn a_wall_clock_that_is_an_hour_off_changes_nothing() {
         let directory = scratch();
         let shim = shim(directory.path());
         let url = url(directory.path());
-        let shifted = |command: &mut Command| {
-            command.env("LD_PRELOAD", &shim).env("SHIFT", shift);
-        };
+        let (preload, shift_by) = (format!("LD_PRELOAD={shim}"), format!("SHIFT={shift}"));
+        let shifted = ["env", &preload, &shift_by];
         let runtime = runtime(1);
         let ours = runtime.block_on(Client::connect(&url)).unwrap();
         // The control: the other process does see another hour, for its tokens are
         // minted from it where they can be.
         let other = scratch();
-        let control = Player::start_with("play", &["token", &self::url(other.path())], |command| {
-            shifted(command);
-            command
-        });
+        let control = Player::start_under(&shifted, "play", &["token", &self::url(other.path())]);
         let token: i64 = control.hear().parse().unwrap();
         let off = token / 1_000_000 - (Clock::system().wall_us() / 1_000_000) as i64;
         assert!((off - shift.parse::<i64>().unwrap()).abs() < 60, "the control is off by {off} s");
 
         // A holder whose clock is off is not taken from, and takes from nobody.
-        let mut theirs = Player::start_with("play", &["hold", &url, "500"], |command| {
-            shifted(command);
-            command
-        });
+        let mut theirs = Player::start_under(&shifted, "play", &["hold", &url, "500"]);
         let mut last: u64 = theirs.hear().parse().unwrap();
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(1500) {
@@ -317,6 +310,9 @@ async fn lost_at_their_deadlines(leases: &[Lease]) {
 fn hold_many(url: &str, count: usize, ttl: Duration) {
     runtime(2).block_on(async {
         let client = Client::connect(url).await.unwrap();
+        // Threads, connections and their caches are there before it is measured.
+        let first = client.lease("first").ttl(ttl).acquire().await.unwrap();
+        first.confirm().await.unwrap();
         let (before, _) = usage();
         let leases = acquire_many(&client, count, ttl).await;
         let (after, cpu) = usage();
@@ -388,6 +384,7 @@ fn ten_thousand_leases_on_sqlite_are_one_beat() {
     });
 
     // The database is locked by somebody: each is lost at its deadline.
+    let count = rounds(1_000, 10_000);
     let mut holder = Player::start("play", &["hold-many", &url, &count.to_string(), ttl]);
     holder.hear();
     let blocker = rusqlite::Connection::open(&database).unwrap();

@@ -125,6 +125,20 @@ async fn a_lease_is_held_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn a_lease_may_outlive_its_client() {
+    for _ in 0..50 {
+        for pair in Pair::both() {
+            let lease = pair.a.lease("x").acquire().await.unwrap();
+            drop(pair.a);
+            assert!(lease.is_held());
+            // Slow enough that a keeper that ended with the client would close the store first.
+            pair.faults.set(Verb::Release, Fault::Slow(Duration::ZERO));
+            assert_eq!(within("an answer", lease.release()).await.unwrap(), Released::Released);
+        }
+    }
+}
+
+#[tokio::test]
 async fn it_is_renewed_for_as_long_as_it_is_held() {
     for pair in Pair::both() {
         let lease = pair.a.lease("x").acquire().await.unwrap();
@@ -444,4 +458,15 @@ async fn what_is_asked_for_is_checked() {
     }
     let error = Client::connect("carrier-pigeon:").await.unwrap_err().to_string();
     assert!(error.contains("memory:") && error.contains("carrier-pigeon"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_leaves_nothing_of_its_store_behind() {
+    let store = Memory::new(Clock::system()).client();
+    let (handle, client) = (Arc::downgrade(&store), Client::new(store).unwrap());
+    let lease = client.lease("x").acquire().await.unwrap();
+    drop(client);
+    assert!(lease.is_held(), "its leases outlive it");
+    drop(lease);
+    until("the keeper to end", || handle.upgrade().is_none()).await;
 }

@@ -1,14 +1,15 @@
 //! `sqlite:` between processes: what only the kernel can tell.
-//!
-//! A child is this test binary again, with one role as its only test.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/child.rs"]
+mod child;
+
+use child::{Player, listen, say};
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tenure::store::*;
 use tenure::stores::sqlite::Sqlite;
 use tenure::{Claim, Clock, Label, Token};
@@ -75,55 +76,43 @@ impl Waiter {
     }
 }
 
-fn child(role: &str, directory: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", role, "--ignored", "--nocapture"])
-        .env("TENURE_TEST_DIRECTORY", directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a child")
-}
-
-fn said(child: &mut Child, word: &str) {
-    let output = child.stdout.as_mut().expect("its output");
-    let said = BufReader::new(output).lines().any(|line| line.expect("a line").ends_with(word));
-    assert!(said, "the child ended without saying {word}");
-}
-
-fn directory() -> std::path::PathBuf {
-    std::env::var_os("TENURE_TEST_DIRECTORY").expect("a child gets it").into()
-}
-
+/// The roles of the other process.
 #[tokio::test]
-#[ignore = "a role for children of the other tests"]
-async fn role_holder() {
-    let mut waiter = Waiter::new(&directory()).await;
+async fn play() {
+    let Some(words) = child::role() else { return };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [role, directory] = words[..] else { panic!("no such role: {words:?}") };
+    let waiter = Waiter::new(Path::new(directory)).await;
+    match role {
+        "hold" => hold(waiter).await,
+        "wait" => wait(waiter).await,
+        "work" => work(waiter, Path::new(directory)).await,
+        _ => panic!("no such role: {words:?}"),
+    }
+}
+
+async fn hold(mut waiter: Waiter) {
     waiter.acquire().await;
-    println!("\nheld");
+    say("held");
     std::future::pending().await
 }
 
-#[tokio::test]
-#[ignore = "a role for children of the other tests"]
-async fn role_waiter() {
-    let mut waiter = Waiter::new(&directory()).await;
+async fn wait(mut waiter: Waiter) {
     let ask = Waiter::ask();
     let claim = ask.claim.clone();
     assert!(matches!(waiter.store.acquire(ask).await, Ok(Answer::Busy(_))));
-    println!("\nwaits");
+    say("waits");
     waiter.wait(&claim).await;
     std::future::pending().await
 }
 
 /// Takes turns and writes down each token while it holds the name.
-#[tokio::test]
-#[ignore = "a role for children of the other tests"]
-async fn role_worker() {
-    let directory = directory();
-    let mut waiter = Waiter::new(&directory).await;
-    let until = Instant::now() + Duration::from_secs(2);
+async fn work(mut waiter: Waiter, directory: &Path) {
+    say("ready");
+    assert_eq!(listen(), "go");
+    let until = waiter.clock.now() + Duration::from_secs(2);
     let mut turns = 0;
-    while Instant::now() < until || turns == 0 {
+    while waiter.clock.now() < until || turns == 0 {
         let (claim, token) = waiter.acquire().await;
         let witness = directory.join("witness");
         OpenOptions::new().write(true).create_new(true).open(&witness).expect("nobody else holds it");
@@ -134,7 +123,11 @@ async fn role_worker() {
         waiter.store.release(claim, Ending::Released).await.expect("released");
         turns += 1;
     }
-    println!("\nturns {turns}");
+    say(turns);
+}
+
+fn player(role: &str, directory: &Path) -> Player {
+    Player::start("play", &[role, directory.to_str().expect("UTF-8")])
 }
 
 #[tokio::test]
@@ -143,8 +136,8 @@ async fn a_killed_holder_is_replaced_at_once() {
     let mut waiter = Waiter::new(directory.path()).await;
     let mut times = Vec::new();
     for _ in 0..9 {
-        let mut holder = child("role_holder", directory.path());
-        said(&mut holder, "held");
+        let mut holder = player("hold", directory.path());
+        assert_eq!(holder.hear(), "held");
         let ask = Waiter::ask();
         let claim = ask.claim.clone();
         assert!(matches!(waiter.store.acquire(ask).await, Ok(Answer::Busy(_))));
@@ -152,11 +145,10 @@ async fn a_killed_holder_is_replaced_at_once() {
         waiter.clock.sleep(Duration::from_millis(300)).await;
         waiter.store.attend(vec![claim.clone()]).await.expect("an answer");
         while waiter.hints.try_recv().is_ok() {}
-        let killed = Instant::now();
-        holder.kill().expect("killed");
+        let killed = waiter.clock.now();
+        holder.process.kill().expect("killed");
         waiter.wait(&claim).await.expect("granted");
-        times.push(killed.elapsed());
-        holder.wait().expect("dead");
+        times.push(waiter.clock.now() - killed);
         waiter.store.release(claim, Ending::Released).await.expect("released");
     }
     times.sort();
@@ -169,20 +161,17 @@ async fn a_stopped_waiter_at_the_head_costs_the_others_two_seconds_at_most() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut holder = Waiter::new(directory.path()).await;
     let (held, _) = holder.acquire().await;
-    let mut stopped = child("role_waiter", directory.path());
-    said(&mut stopped, "waits");
-    let pid = rustix::process::Pid::from_child(&stopped);
+    let stopped = player("wait", directory.path());
+    assert_eq!(stopped.hear(), "waits");
     let mut next = Waiter::new(directory.path()).await;
     let ask = Waiter::ask();
     let claim = ask.claim.clone();
     assert!(matches!(next.store.acquire(ask).await, Ok(Answer::Busy(busy)) if busy.place == Some(2)));
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
-    let released = Instant::now();
+    stopped.signal("STOP");
+    let released = next.clock.now();
     holder.store.release(held, Ending::Released).await.expect("released");
     next.wait(&claim).await.expect("granted");
-    let took = released.elapsed();
-    stopped.kill().expect("killed");
-    stopped.wait().expect("dead");
+    let took = next.clock.now() - released;
     println!("passed on after {took:?}");
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
@@ -190,15 +179,13 @@ async fn a_stopped_waiter_at_the_head_costs_the_others_two_seconds_at_most() {
 #[test]
 fn processes_take_turns_and_never_hold_together() {
     let directory = tempfile::tempdir().expect("a directory");
-    let workers: Vec<_> = (0..8).map(|_| child("role_worker", directory.path())).collect();
-    let mut turns = Vec::new();
-    for worker in workers {
-        let output = worker.wait_with_output().expect("ended");
-        let output = String::from_utf8(output.stdout).expect("text");
-        assert!(output.contains("test result: ok"), "{output}");
-        let count = output.lines().find_map(|line| line.strip_prefix("turns ")?.parse::<usize>().ok());
-        turns.push(count.expect("a number"));
+    let mut workers: Vec<_> = (0..8).map(|_| player("work", directory.path())).collect();
+    for worker in &workers {
+        assert_eq!(worker.hear(), "ready");
     }
+    // Those that were started first have no lead.
+    workers.iter_mut().for_each(|worker| worker.say("go"));
+    let turns: Vec<usize> = workers.iter().map(|worker| worker.hear().parse().expect("a number")).collect();
     let tokens = std::fs::read_to_string(directory.path().join("tokens")).expect("the log");
     let tokens: Vec<u64> = tokens.lines().map(|line| line.parse().expect("a token")).collect();
     assert!(tokens.is_sorted_by(|a, b| a < b), "tokens only grow");

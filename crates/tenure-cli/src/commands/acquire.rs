@@ -100,9 +100,10 @@ impl<'a> Acquirer<'a> {
 
     async fn connect(&self) -> Result<Client, Error> {
         let news = self.news.clone();
-        let mut builder = Client::builder().observe(move |event| match event {
-            Event::Waiting { busy, .. } => _ = news.send_replace(Some(busy.clone())),
-            _ => {}
+        let mut builder = Client::builder().observe(move |event| {
+            if let Event::Waiting { busy, .. } = event {
+                news.send_replace(Some(busy.clone()));
+            }
         });
         if let Some(label) = &self.args.label {
             builder = builder.label(label.clone());

@@ -98,7 +98,7 @@ impl Lease {
     /// clock with the deadline, so the answer is right when the heartbeat is
     /// dead, the process was stopped, or the machine slept. Never blocks.
     pub fn is_held(&self) -> bool {
-        !self.keeper.forked() && self.record.is_held(self.keeper.clock.now(), &self.keeper.events)
+        self.check().is_ok()
     }
 
     /// The same as a `Result`, for use before every side effect.
@@ -109,9 +109,6 @@ impl Lease {
         let now = self.keeper.clock.now();
         if self.keeper.forked() {
             return Err(Loss::new(Reason::Closed, now, None).into());
-        }
-        if self.record.is_held(now, &self.keeper.events) {
-            return Ok(());
         }
         self.record.check(now, &self.keeper.events).map_err(Into::into)
     }
@@ -196,6 +193,7 @@ impl Lease {
             self.released = true;
             return Ok(Released::Gone(None));
         }
+        let _under_way = self.keeper.begin();
         let known = self.record.loss().map(|loss| loss.reason);
         self.keeper.forget(self.owner());
         self.emit_released();
@@ -235,6 +233,7 @@ impl Drop for Lease {
         if self.released || self.keeper.forked() {
             return;
         }
+        let _under_way = self.keeper.begin();
         if self.keeper.keeps(self.owner()) {
             self.keeper.forget(self.owner());
             self.emit_released();

@@ -346,7 +346,7 @@ impl Delivery {
     /// The lease, unless it has run out meanwhile.
     fn take(mut self) -> Option<Lease> {
         let keeper = &self.rooms.keeper;
-        if !self.record.is_held(keeper.clock.now(), &keeper.events) {
+        if self.record.check(keeper.clock.now(), &keeper.events).is_err() {
             self.undo();
             return None;
         }
@@ -357,6 +357,7 @@ impl Delivery {
     fn undo(&mut self) {
         self.open = false;
         let (keeper, record) = (&self.rooms.keeper, &self.record);
+        let _under_way = keeper.begin();
         keeper.forget(record.claim.owner);
         keeper.discard(record.claim.clone(), Ending::Undone, record.session(), self.wants.timing);
     }

@@ -2,12 +2,13 @@
 //! what is held, announces what is lost, and finishes what callers began and
 //! left (C3, C5, C7, C10).
 
-use super::plan::{Beat, Plan};
+use super::plan::Plan;
 use super::record::{Record, Timing};
-use crate::store::{Answer, Ending, Outcome, Pending, Released, Renewed, Session, Store};
-use crate::words::clock::{Clock, Instant};
+use super::thread::run;
+use crate::store::{Answer, Ending, Pending, Released, Session, Store};
+use crate::words::clock::Clock;
 use crate::words::error::{Error, ErrorKind, Reason, Result};
-use crate::words::event::{Event, Events};
+use crate::words::event::Events;
 use crate::words::owner::{Claim, Owner};
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -17,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::Notify;
 
 /// C12: the longest that a store call may take.
-const MAX_CALL: Duration = Duration::from_secs(5);
+pub(super) const MAX_CALL: Duration = Duration::from_secs(5);
 /// C12: the most clean-ups under way; what is beyond them lapses.
 const MAX_CLEANUPS: usize = 10_000;
 
@@ -33,11 +34,12 @@ pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
     /// The connection of the waiters and the clean-ups.
     pub(crate) waiting: Arc<dyn Store>,
+    /// The connection of the heartbeats (C10).
+    pub(super) beats: Arc<dyn Store>,
     runtime: Handle,
     plan: Mutex<Plan>,
     /// Claims that are asked for or cleaned up, so not strays (C5).
     unsettled: Mutex<HashSet<Owner>>,
-    confirms: mpsc::UnboundedSender<(Owner, oneshot::Sender<Result<()>>)>,
     /// The plan changed so that the thread must look at it now.
     wake: Notify,
     /// A handle or a background job ended.
@@ -58,16 +60,15 @@ impl Keeper {
             Error::because(ErrorKind::Unavailable, "the keeper's thread cannot be started", error)
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-        let (confirms, inbox) = mpsc::unbounded_channel();
         let keeper = Arc::new(Keeper {
             clock,
             events,
             waiting: store.handle(),
+            beats: store.handle(),
             store,
             runtime: runtime.handle().clone(),
             plan: Mutex::default(),
             unsettled: Mutex::default(),
-            confirms,
             wake: Notify::new(),
             quieter: Notify::new(),
             jobs: AtomicUsize::new(0),
@@ -77,14 +78,10 @@ impl Keeper {
             broken: AtomicBool::new(false),
             process: std::process::id(),
         });
-        let thread = Thread { keeper: keeper.clone(), beats: keeper.store.handle(), inbox };
+        let thread = keeper.clone();
         std::thread::Builder::new()
             .name("tenure-keeper".into())
-            .spawn(move || {
-                let mut guard = Broken { keeper: thread.keeper.clone(), ended_well: false };
-                runtime.block_on(thread.run());
-                guard.ended_well = true;
-            })
+            .spawn(move || run(&thread, &runtime))
             .map_err(cannot)?;
         Ok(keeper)
     }
@@ -135,6 +132,36 @@ impl Keeper {
         self.settle_down();
     }
 
+    /// Asked for, cleaned up or held. A claim that is handed out is taken into the plan before it
+    /// is settled, so in this order none is missed.
+    pub(super) fn knows(&self, owner: Owner) -> bool {
+        self.lock_unsettled().contains(&owner) || self.keeps(owner)
+    }
+
+    /// No handle is left and nothing is to do.
+    pub(super) fn is_done(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+            && self.jobs.load(Ordering::Acquire) == 0
+            && self.plan().is_empty()
+    }
+
+    /// The thread ended by a panic.
+    pub(crate) fn break_down(&self) {
+        self.broken.store(true, Ordering::Release);
+        let now = self.clock.now();
+        self.each_record(|record| record.lose(Reason::Broken, now, &self.events));
+        self.quieter.notify_waiters();
+    }
+
+    /// The thread is to look at the plan now.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
     pub(crate) fn keeps(&self, owner: Owner) -> bool {
         self.plan().contains(owner)
     }
@@ -154,26 +181,22 @@ impl Keeper {
         }
     }
 
-    /// A renewal answered just now (C2).
-    pub(crate) async fn confirm(&self, owner: Owner) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
-        let ended = || Error::new(ErrorKind::Closed, "the thread that renews ended");
-        self.confirms.send((owner, answer)).map_err(|_| ended())?;
-        self.wake.notify_one();
-        answered.await.map_err(|_| ended())?
-    }
-
     /// Runs a job of the waiters on the keeper's thread; it goes on when its caller is gone.
     pub(crate) fn spawn(self: &Arc<Self>, job: impl Future<Output = ()> + Send + 'static) {
         if self.forked() {
             return;
         }
-        self.jobs.fetch_add(1, Ordering::AcqRel);
-        let done = Job(self.clone());
+        let under_way = self.begin();
         self.runtime.spawn(async move {
-            let _done = done;
+            let _under_way = under_way;
             job.await;
         });
+    }
+
+    /// While something is under way the keeper neither ends nor closes the store.
+    pub(crate) fn begin(self: &Arc<Self>) -> Job {
+        self.jobs.fetch_add(1, Ordering::AcqRel);
+        Job(self.clone())
     }
 
     /// A claim that is asked for; settled when the guard is dropped.
@@ -348,7 +371,7 @@ impl Keeper {
         }
     }
 
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    pub(super) fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -376,8 +399,9 @@ impl Drop for Unsettled {
     }
 }
 
-/// A background job under way.
-struct Job(Arc<Keeper>);
+/// See [`Keeper::begin`].
+#[derive(Debug)]
+pub(crate) struct Job(Arc<Keeper>);
 
 impl Drop for Job {
     fn drop(&mut self) {
@@ -387,151 +411,8 @@ impl Drop for Job {
     }
 }
 
-/// Dropped when the thread panics, nothing is renewed any more, and every holder and
-/// waiter is told at once.
-struct Broken {
-    keeper: Arc<Keeper>,
-    ended_well: bool,
-}
-
-impl Drop for Broken {
-    fn drop(&mut self) {
-        if self.ended_well {
-            return;
-        }
-        let keeper = &self.keeper;
-        keeper.broken.store(true, Ordering::Release);
-        let now = keeper.clock.now();
-        keeper.each_record(|record| record.lose(Reason::Broken, now, &keeper.events));
-        keeper.quieter.notify_waiters();
-    }
-}
-
-/// The thread's own part.
-struct Thread {
-    keeper: Arc<Keeper>,
-    /// The connection of the heartbeats.
-    beats: Arc<dyn Store>,
-    inbox: mpsc::UnboundedReceiver<(Owner, oneshot::Sender<Result<()>>)>,
-}
-
-impl Thread {
-    async fn run(mut self) {
-        let keeper = self.keeper.clone();
-        loop {
-            let now = keeper.clock.now();
-            let (due, next) = {
-                let mut plan = keeper.plan();
-                (plan.advance(now, &keeper.events), plan.await_next())
-            };
-            due.into_iter().for_each(|beat| self.send(beat, None));
-            if self.finished() {
-                break;
-            }
-            tokio::select! {
-                () = keeper.wake.notified() => {}
-                Some((owner, answer)) = self.inbox.recv() => self.confirm(owner, answer),
-                () = sleep_until(&keeper.clock, next) => {}
-            }
-        }
-        let _ = keeper.bounded(MAX_CALL, self.beats.close()).await;
-    }
-
-    fn finished(&self) -> bool {
-        self.keeper.abandoned.load(Ordering::Acquire)
-            && self.keeper.jobs.load(Ordering::Acquire) == 0
-            && self.keeper.plan().is_empty()
-    }
-
-    fn confirm(&self, owner: Owner, answer: oneshot::Sender<Result<()>>) {
-        let beat = self.keeper.plan().beat_now(owner);
-        match beat {
-            Some(beat) => self.send(beat, Some((owner, answer))),
-            // Released or closed meanwhile: the caller's own check tells.
-            None => drop(answer.send(Ok(()))),
-        }
-    }
-
-    /// Sends a beat and takes its answer in, beside the loop.
-    fn send(&self, beat: Beat, confirm: Option<(Owner, oneshot::Sender<Result<()>>)>) {
-        let keeper = self.keeper.clone();
-        let store = self.beats.clone();
-        keeper.clone().spawn(async move {
-            let sent = keeper.clock.now();
-            let answer = match catch_unwind(AssertUnwindSafe(|| store.renew(beat.renewals.clone()))) {
-                Ok(call) => keeper.bounded(beat.limit, call).await,
-                Err(_) => Err(Error::unavailable("the store panicked")),
-            };
-            let confirmed = keeper.answered(&beat, answer, sent, confirm.as_ref().map(|(owner, _)| *owner));
-            if let Some((_, answer)) = confirm {
-                // Nobody listens any more: then nobody wants to know.
-                let _ = answer.send(confirmed);
-            }
-        });
-    }
-}
-
-impl Keeper {
-    fn answered(
-        self: &Arc<Self>,
-        beat: &Beat,
-        answer: Result<Renewed>,
-        sent: Instant,
-        confirm: Option<Owner>,
-    ) -> Result<()> {
-        let now = self.clock.now();
-        let leases = beat.renewals.len();
-        let renewed = match answer {
-            Ok(renewed) => {
-                self.events.emit(&Event::Heartbeat { latency: now - sent, leases });
-                renewed
-            }
-            Err(error) => {
-                self.events.emit(&Event::HeartbeatFailed { error: error.clone(), leases });
-                Renewed { outcomes: vec![Outcome::Unknown(error); leases], strays: Vec::new() }
-            }
-        };
-        let asked = beat.renewals.iter().zip(&renewed.outcomes);
-        let confirmed = match asked.clone().find(|(renewal, _)| Some(renewal.claim.owner) == confirm) {
-            Some((_, Outcome::Unknown(error))) => Err(error.clone()),
-            // Kept or lost: the caller's check says which.
-            _ => Ok(()),
-        };
-        self.undo_strays(renewed.strays, beat);
-        self.plan().answered(beat, renewed.outcomes, now, &self.events);
-        self.wake.notify_one();
-        confirmed
-    }
-
-    /// C5: what the store shows under a session and nobody here knows is undone.
-    fn undo_strays(self: &Arc<Self>, strays: Vec<Claim>, beat: &Beat) {
-        let Some(first) = beat.renewals.first() else { return };
-        let timing = Timing { ttl: first.ttl, heartbeat: beat.limit, grace: Duration::ZERO, limit: None };
-        for claim in strays {
-            // Asked for, or handed out and taken into the plan after the look at
-            // the unsettled: in this order no claim is missed.
-            let known = self.lock_unsettled().contains(&claim.owner) || self.plan().contains(claim.owner);
-            if !known {
-                self.discard(claim, Ending::Undone, beat.session, timing);
-            }
-        }
-    }
-}
-
-async fn sleep_until(clock: &Clock, at: Option<Instant>) {
-    match at {
-        Some(at) => clock.sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 impl Keeper {
-    /// What a panic of the thread does on its way out.
-    pub(crate) fn break_down(self: &Arc<Self>) {
-        drop(Broken { keeper: self.clone(), ended_well: false });
-    }
-
     /// As if so many clean-ups were under way.
     pub(crate) fn pretend_cleanups(&self, count: usize) {
         self.cleanups.store(count, Ordering::Release);

@@ -135,15 +135,11 @@ impl Record {
     }
 
     /// C2: exact, also when every other thread of tenure is dead.
-    pub(crate) fn is_held(&self, now: Instant, events: &Events) -> bool {
-        now.as_nanos() < self.deadline.load(Ordering::Acquire) || self.check(now, events).is_ok()
-    }
-
     pub(crate) fn check(&self, now: Instant, events: &Events) -> Result<(), Loss> {
-        match self.pass(now, events) {
-            Passed::Until(_) => Ok(()),
-            Passed::Lost => Err(self.loss().unwrap_or_else(|| Loss::new(Reason::Expired, now, None))),
+        if now.as_nanos() < self.deadline.load(Ordering::Acquire) || self.pass(now, events) != Passed::Lost {
+            return Ok(());
         }
+        Err(self.loss().unwrap_or_else(|| Loss::new(Reason::Expired, now, None)))
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {

@@ -1,9 +1,10 @@
 //! A test that needs a second process is that process too: the binary runs itself
 //! again with one role to play.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 const ROLE: &str = "TENURE_TEST_ROLE";
@@ -20,21 +21,22 @@ pub(crate) struct Player {
     lines: Receiver<String>,
 }
 
+#[allow(dead_code, reason = "a test that shares this file need not use all of it")]
 impl Player {
     /// Starts `test`, which looks for its [`role`], with these words.
     pub(crate) fn start(test: &str, words: &[&str]) -> Player {
-        Player::start_with(test, words, |command| command)
+        Player::start_under(&[], test, words)
     }
 
-    pub(crate) fn start_with(
-        test: &str,
-        words: &[&str],
-        with: impl FnOnce(&mut Command) -> &mut Command,
-    ) -> Player {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, words.join("\u{1f}"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = with(&mut command).spawn().unwrap();
+    /// The same as the command of `wrapper`: `env`, `unshare` and the like.
+    pub(crate) fn start_under(wrapper: &[&str], test: &str, words: &[&str]) -> Player {
+        let binary = std::env::current_exe().unwrap();
+        let mut whole = wrapper.iter().map(|word| OsStr::new(*word)).chain([binary.as_os_str()]);
+        let program = whole.next().expect("the binary at least");
+        let mut command = Command::new(program);
+        command.args(whole).args(["--exact", test, "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, words.join("\u{1f}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let output = BufReader::new(process.stdout.take().unwrap());
         let (send, lines) = channel();
         std::thread::spawn(move || {
@@ -51,7 +53,11 @@ impl Player {
 
     /// The next thing that it says.
     pub(crate) fn hear(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(60)).expect("the other process says something")
+        match self.lines.recv_timeout(Duration::from_secs(60)) {
+            Ok(word) => word,
+            Err(RecvTimeoutError::Timeout) => panic!("the other process says nothing for a minute"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the other process ended: above is why"),
+        }
     }
 
     pub(crate) fn say(&mut self, line: &str) {

@@ -17,7 +17,10 @@ pub(super) fn classify(place: &Place, error: rusqlite::Error) -> Error {
         (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed, _) => {
             unavailable(format!("{path} is locked by another process for too long"), error)
         }
-        (ErrorCode::DiskFull, _) => unavailable(format!("the disk of {path} is full"), error),
+        // The second: no room for the index of the log, on a file system that gives room as it is written.
+        (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_SHMSIZE) => {
+            unavailable(format!("the disk of {path} is full"), error)
+        }
         (ErrorCode::OutOfMemory, _) => unavailable("there is no memory left".to_owned(), error),
         (ErrorCode::SystemIoFailure | ErrorCode::OperationInterrupted, _) => {
             unavailable(format!("{path} cannot be read or written: {error}"), error)

@@ -112,6 +112,7 @@ fn every_error_of_sqlite_says_what_to_do() {
         (ffi::SQLITE_LOCKED, Unavailable, "locked by another process"),
         (ffi::SQLITE_PROTOCOL, Unavailable, "locked by another process"),
         (ffi::SQLITE_FULL, Unavailable, "the disk of"),
+        (ffi::SQLITE_IOERR_SHMSIZE, Unavailable, "the disk of"),
         (ffi::SQLITE_NOMEM, Unavailable, "no memory"),
         (ffi::SQLITE_IOERR_FSYNC, Unavailable, "cannot be read or written"),
         (ffi::SQLITE_READONLY, Rejected, "not writable for this user, or on a read-only mount"),
@@ -142,8 +143,8 @@ fn the_default_is_the_state_directory_of_the_user() {
             .map(|path| path.display().to_string())
             .map_err(|error| error.kind())
     };
-    assert_eq!(default(Some("/root"), None, false).as_deref(), Ok("/root/.local/state/tenure/leases.db"));
-    assert_eq!(default(Some("/home/a"), Some("/state"), false).as_deref(), Ok("/state/tenure/leases.db"));
+    assert_eq!(default(Some("/h"), None, false).as_deref(), Ok("/h/.local/state/tenure/leases.db"));
+    assert_eq!(default(Some("/h"), Some("/state"), false).as_deref(), Ok("/state/tenure/leases.db"));
     for ignored in ["", "relative"] {
         assert_eq!(
             default(Some("/h"), Some(ignored), false).as_deref(),
