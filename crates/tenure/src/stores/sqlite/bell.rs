@@ -22,7 +22,7 @@ use tokio::sync::mpsc::error::TrySendError;
 /// How often the client that is next looks whether the holder died.
 const NEXT: i64 = 25_000_000;
 /// How often the others look, and how often the same thing is said again.
-const OTHERS: i64 = 250_000_000;
+const OTHERS: i64 = 500_000_000;
 /// C12: hints that nobody took yet.
 const HINTS: usize = 1_024;
 
