@@ -356,7 +356,7 @@ impl Keeper {
             }
         }
         // What it would free is free or lapses by itself: no error matters here.
-        let _ = self.bounded(MAX_CALL, self.waiting.close()).await;
+        let _ = self.bounded(MAX_CALL, self.store.close()).await;
         lapsed
     }
 
