@@ -23,10 +23,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
+/// The runtime that verbs block on.
+#[derive(Debug)]
+struct Shared(Option<Runtime>);
+
+impl Shared {
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.as_ref().expect("it is there until it is dropped").block_on(work)
+    }
+}
+
+/// The last handle may be dropped inside an async runtime, where a runtime that is
+/// dropped the plain way panics.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// See [`Client`](crate::Client).
 #[derive(Debug, Clone)]
 pub struct Client {
-    runtime: Arc<Runtime>,
+    runtime: Arc<Shared>,
     client: hold::client::Client,
 }
 
@@ -34,7 +54,7 @@ pub struct Client {
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until one of its verbs is called"]
 pub struct Request {
-    runtime: Arc<Runtime>,
+    runtime: Arc<Shared>,
     request: hold::request::Request,
 }
 
@@ -42,7 +62,7 @@ pub struct Request {
 #[derive(Debug)]
 #[must_use = "a lease is released as soon as it is dropped"]
 pub struct Lease {
-    runtime: Arc<Runtime>,
+    runtime: Arc<Shared>,
     lease: hold::lease::Lease,
 }
 
@@ -67,7 +87,7 @@ impl Client {
                 Error::because(ErrorKind::Unavailable, "the blocking client cannot be started", error)
             })?;
         let client = runtime.block_on(crate::Client::connect(url))?;
-        Ok(Client { runtime: Arc::new(runtime), client })
+        Ok(Client { runtime: Arc::new(Shared(Some(runtime))), client })
     }
 
     /// See [`Client::lease`](crate::Client::lease).

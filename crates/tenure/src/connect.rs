@@ -1,6 +1,6 @@
 //! From a URL to a store. The only place that knows the stores by name.
 
-use crate::hold::client::{Client, ClientBuilder};
+use crate::hold::client::{Client, ClientBuilder, PATIENCE};
 use crate::store::Store;
 use crate::stores;
 use crate::words::address::Address;
@@ -53,8 +53,10 @@ impl ClientBuilder {
     /// # Cancel safety
     /// Dropping it has no effect.
     pub async fn connect(self, url: &str) -> Result<Client> {
-        let store = open(url, self.clock.clone()).await?;
-        self.build(store)
+        // A store may block on what a stopped process holds.
+        let opened = Clock::system().timeout(PATIENCE, open(url, self.clock.clone())).await;
+        let late = || Err(Error::unavailable("the store could not be opened within 5s"));
+        self.build(opened.unwrap_or_else(late)?)
     }
 }
 

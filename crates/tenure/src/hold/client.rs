@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a question that no lease hangs on may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One process's handle on one store. Cheap to clone; clones are the same client.
 ///
@@ -47,6 +47,7 @@ impl Client {
     /// A client of this store. Use [`Client::connect`] for a store by its URL.
     ///
     /// # Errors
+    /// `Invalid` when the store has a client already: clone that one, or connect anew.
     /// `Unavailable` when the keeper's thread cannot be started.
     pub fn new(store: Arc<dyn Store>) -> Result<Client> {
         Client::builder().build(store)
@@ -75,11 +76,6 @@ impl Client {
     /// Facts about the store that do not change.
     pub fn about(&self) -> About {
         self.keeper.store.about()
-    }
-
-    /// The store, for verbs that no lease stands behind.
-    pub fn store(&self) -> Arc<dyn Store> {
-        self.keeper.store.clone()
     }
 
     /// How a name stands. Good for people, never for safety.
@@ -188,7 +184,7 @@ impl ClientBuilder {
     /// A client of this store.
     ///
     /// # Errors
-    /// `Unavailable` when the keeper's thread cannot be started.
+    /// `Invalid` when the store has a client already; `Unavailable` when the keeper's thread cannot be started.
     pub fn build(mut self, store: Arc<dyn Store>) -> Result<Client> {
         metrics::describe();
         self.events.observe(metrics::record);

@@ -2,6 +2,7 @@
 //! the entries, listens for grants and asks again, for as long as anybody waits.
 
 use super::waiting::{ATTEND, Question, Room, Rooms, Stage, State, Wants};
+use crate::keep::keeper::guarded;
 use crate::keep::record::Timing;
 use crate::store::{Answer, Attended, ENTRY_LIFE, Ending, Hint};
 use crate::words::clock::Instant;
@@ -31,8 +32,8 @@ pub(super) async fn drive(rooms: Arc<Rooms>) {
             keeper.discard(claim, Ending::Undone, None, timing);
         }
         for (wants, claim) in work.ask {
-            let call = keeper.waiting.acquire(wants.ask(claim.clone(), true));
-            drop(Question { rooms: rooms.clone(), wants, claim, call: Some(call) });
+            let call = guarded(|| keeper.waiting.acquire(wants.ask(claim.clone(), true)));
+            drop(Question::new(&rooms, wants, claim, call));
         }
         if !work.attend.is_empty() {
             rooms.attend(work.attend, true);
@@ -49,7 +50,7 @@ pub(super) async fn drive(rooms: Arc<Rooms>) {
         }
         tokio::select! {
             hint = next_hint(&mut hints) => match hint {
-                Some(Hint::Granted(claim, grant)) => rooms.answered(&claim, Ok(Answer::Granted(grant))),
+                Some(Hint::Granted(claim, grant)) => rooms.hinted(&claim, grant),
                 Some(Hint::Look(name)) => {
                     let entries = rooms.entries_of(&name);
                     if !entries.is_empty() {
@@ -97,7 +98,6 @@ impl Rooms {
             Work { ask: vec![], attend: vec![], leave: vec![], queued: false, waiting: false, next: None };
         let State { rooms, entries, attend_at, attending, .. } = &mut *state;
         rooms.retain(|wants, room| {
-            room.tickets.retain(|ticket| !ticket.deliver.is_closed());
             if room.tickets.is_empty() && room.stage != Stage::Asking {
                 entries.remove(&room.claim.owner);
                 work.leave.push((room.claim.clone(), wants.timing));
@@ -146,7 +146,7 @@ impl Rooms {
     /// Attends to entries, in a job of its own: a slow answer does not hold up the hints.
     fn attend(self: &Arc<Self>, entries: Vec<Claim>, all: bool) {
         let rooms = self.clone();
-        let call = rooms.keeper.waiting.attend(entries.clone());
+        let call = guarded(|| rooms.keeper.waiting.attend(entries.clone()));
         self.keeper.clone().spawn(async move {
             let answer = rooms.keeper.bounded(ENTRY_LIFE, call).await;
             if all {
@@ -182,7 +182,8 @@ impl Rooms {
         let mut state = self.lock();
         let Some(wants) = state.entries.remove(&claim.owner) else { return };
         let Some(room) = state.rooms.remove(&wants) else { return };
-        self.open_room(&mut state, &wants, room.tickets, Stage::Again(self.keeper.clock.now()));
+        let now = self.keeper.clock.now();
+        self.open_room(&mut state, &wants, room.tickets, Stage::Again(now), room.last);
         self.go_on(state);
     }
 

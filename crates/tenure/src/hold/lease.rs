@@ -1,6 +1,6 @@
 //! The handle of a lease.
 
-use crate::keep::keeper::Keeper;
+use crate::keep::keeper::{Job, Keeper, Unsettled};
 use crate::keep::record::{Record, State};
 use crate::store::{Ending, Released};
 use crate::words::clock::Instant;
@@ -143,6 +143,9 @@ impl Lease {
 
     /// How it stands.
     pub fn state(&self) -> State {
+        if self.keeper.forked() {
+            return State::Lost(Loss::new(Reason::Closed, self.keeper.clock.now(), None));
+        }
         self.record.state(self.keeper.clock.now(), &self.keeper.events)
     }
 
@@ -193,7 +196,7 @@ impl Lease {
             self.released = true;
             return Ok(Released::Gone(None));
         }
-        let _under_way = self.keeper.begin();
+        let _under_way = self.giving_up();
         let known = self.record.loss().map(|loss| loss.reason);
         self.keeper.forget(self.owner());
         self.emit_released();
@@ -220,6 +223,11 @@ impl Lease {
         }
     }
 
+    /// Until the store has answered, the keeper stays and the claim is no stray.
+    fn giving_up(&self) -> (Job, Unsettled) {
+        (self.keeper.begin(), self.keeper.unsettled(self.owner(), &self.record.timing))
+    }
+
     fn emit_released(&self) {
         if self.record.loss().is_none() {
             let (claim, token) = (self.record.claim.clone(), self.record.token);
@@ -233,7 +241,7 @@ impl Drop for Lease {
         if self.released || self.keeper.forked() {
             return;
         }
-        let _under_way = self.keeper.begin();
+        let _under_way = self.giving_up();
         if self.keeper.keeps(self.owner()) {
             self.keeper.forget(self.owner());
             self.emit_released();

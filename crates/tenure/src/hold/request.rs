@@ -2,7 +2,7 @@
 
 use super::lease::Lease;
 use super::waiting::{Rooms, Wants};
-use crate::keep::keeper::Unsettled;
+use crate::keep::keeper::{Unsettled, guarded};
 use crate::keep::record::{Record, Timing};
 use crate::store::{Answer, Ending, Pending, Terms, trusted_part};
 use crate::words::busy::{Busy, Why};
@@ -116,21 +116,22 @@ impl Request {
         keeper.open()?;
         let began = keeper.clock.now();
         let claim = Claim::fresh(wants.name.clone());
-        let unsettled = keeper.unsettled(claim.owner);
-        let call = keeper.store.acquire(wants.ask(claim.clone(), false));
+        let unsettled = keeper.unsettled(claim.owner, &wants.timing);
+        let call = guarded(|| keeper.store.acquire(wants.ask(claim.clone(), false)));
         let mut attempt = Attempt { unsettled, claim, timing: wants.timing, call: Some(call) };
         match attempt.answer(wants.timing.call_limit()).await? {
             Answer::Busy(busy) => Ok(Acquired::Busy(busy)),
             Answer::Granted(grant) => {
                 let now = keeper.clock.now();
                 let record = Arc::new(Record::new(attempt.claim.clone(), &grant, wants.timing, now));
-                if grant.trust.deadline() <= now {
-                    keeper.discard(record.claim.clone(), Ending::Undone, grant.trust.session, wants.timing);
+                // What came too late, or was not fetched for so long that it was undone, is no lease.
+                if grant.trust.deadline() <= now || !keeper.keep(&record, wants.first_renewal(&grant)) {
+                    let (claim, session) = (record.claim.clone(), grant.trust.session);
+                    keeper.discard(claim, Ending::Undone, session, wants.timing);
                     return Err(Error::unavailable(
-                        "the store's answer came after the lease that it gave had ended",
+                        "the store's answer came, or was fetched, after the lease that it gave had ended",
                     ));
                 }
-                keeper.keep(record.clone(), wants.first_renewal(&grant));
                 Ok(Acquired::Lease(Lease::handed_out(keeper.clone(), record, began)))
             }
         }
@@ -246,7 +247,9 @@ impl Request {
         }
         let heartbeat = self.heartbeat.unwrap_or(ttl / about.beats_per_ttl);
         let validity = trusted_part(ttl);
-        if heartbeat < Duration::from_millis(10) || validity < self.grace + heartbeat * 2 {
+        if heartbeat < Duration::from_millis(10)
+            || validity < self.grace.saturating_add(heartbeat.saturating_mul(2))
+        {
             return Err(Error::invalid(format!(
                 "a heartbeat of {} and a grace of {} do not fit a TTL of {}: 10ms is the shortest heartbeat, and two \
                  heartbeats and the grace must fit into {}, the part of the TTL that can be trusted",

@@ -8,7 +8,7 @@
 
 use super::driver::{drive, jittered};
 use super::lease::Lease;
-use crate::keep::keeper::{Keeper, Unsettled};
+use crate::keep::keeper::{Keeper, Unsettled, guarded};
 use crate::keep::record::{Record, Timing};
 use crate::store::{Answer, Ask, ENTRY_LIFE, Ending, Grant, Pending, Terms};
 use crate::words::busy::{Busy, Why};
@@ -17,7 +17,7 @@ use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::event::Event;
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Label, Owner};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -86,8 +86,8 @@ pub(super) struct Room {
     pub(super) claim: Claim,
     _unsettled: Unsettled,
     pub(super) stage: Stage,
-    pub(super) tickets: VecDeque<Ticket>,
-    last: Option<Busy>,
+    pub(super) tickets: Tickets,
+    pub(super) last: Option<Busy>,
     failures: u32,
 }
 
@@ -101,11 +101,13 @@ pub(super) enum Stage {
     Again(Instant),
 }
 
+/// In the order in which they came. Who leaves takes his ticket along.
+type Tickets = BTreeMap<u64, Ticket>;
+
 #[derive(Debug)]
 pub(super) struct Ticket {
-    number: u64,
     since: Instant,
-    pub(super) deliver: oneshot::Sender<Result<Delivery>>,
+    deliver: oneshot::Sender<Result<Delivery>>,
 }
 
 impl Rooms {
@@ -126,10 +128,8 @@ impl Rooms {
         loop {
             let first = self.sit(seat, wants)?;
             if let Some(claim) = first {
-                let call = self.keeper.store.acquire(wants.ask(claim.clone(), true));
-                Question { rooms: self.clone(), wants: wants.clone(), claim, call: Some(call) }
-                    .await_answer()
-                    .await;
+                let call = guarded(|| self.keeper.store.acquire(wants.ask(claim.clone(), true)));
+                Question::new(self, wants.clone(), claim, call).await_answer().await;
             }
             let Some(Seat { ticket, .. }) = seat.as_mut() else { return Err(Error::closed()) };
             let delivered = tokio::select! {
@@ -152,13 +152,14 @@ impl Rooms {
         self.keeper.open()?;
         state.tickets += 1;
         let number = state.tickets;
-        let ticket_of = Ticket { number, since: self.keeper.clock.now(), deliver };
+        let ticket_of = Ticket { since: self.keeper.clock.now(), deliver };
         *seat = Some(Seat { rooms: self.clone(), wants: wants.clone(), number, ticket });
         if let Some(room) = state.rooms.get_mut(wants) {
-            room.tickets.push_back(ticket_of);
+            room.tickets.insert(number, ticket_of);
             return Ok(None);
         }
-        let claim = self.open_room(&mut state, wants, VecDeque::from([ticket_of]), Stage::Asking);
+        let claim =
+            self.open_room(&mut state, wants, BTreeMap::from([(number, ticket_of)]), Stage::Asking, None);
         Ok(Some(claim))
     }
 
@@ -167,14 +168,14 @@ impl Rooms {
         &self,
         state: &mut State,
         wants: &Wants,
-        tickets: VecDeque<Ticket>,
+        tickets: Tickets,
         stage: Stage,
+        last: Option<Busy>,
     ) -> Claim {
         let claim = Claim::fresh(wants.name.clone());
-        let unsettled = self.keeper.clone().unsettled(claim.owner);
+        let unsettled = self.keeper.unsettled(claim.owner, &wants.timing);
         state.entries.insert(claim.owner, wants.clone());
-        let room =
-            Room { claim: claim.clone(), _unsettled: unsettled, stage, tickets, last: None, failures: 0 };
+        let room = Room { claim: claim.clone(), _unsettled: unsettled, stage, tickets, last, failures: 0 };
         state.rooms.insert(wants.clone(), room);
         claim
     }
@@ -182,14 +183,25 @@ impl Rooms {
     /// Takes the store's answer for a claim in. The one place where a grant meets
     /// the tasks.
     pub(super) fn answered(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
+        self.take_in(claim, answer, false);
+    }
+
+    /// Takes a hint in. It may repeat what an attendance told before, and come when that
+    /// lease is in its holder's hands or is being given back.
+    pub(super) fn hinted(self: &Arc<Self>, claim: &Claim, grant: Grant) {
+        self.take_in(claim, Ok(Answer::Granted(grant)), true);
+    }
+
+    fn take_in(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>, is_hint: bool) {
         let mut state = self.lock();
         let room = state.entries.get(&claim.owner).cloned();
         let Some((wants, room)) = room.and_then(|wants| Some((wants.clone(), state.rooms.get_mut(&wants)?)))
         else {
             drop(state);
-            // Its room is gone, or on another claim by now. A hint may also repeat
-            // what an attendance told before: that lease is in its holder's hands.
-            if !self.keeper.keeps(claim.owner) {
+            // Its room is gone, or on another claim by now.
+            let owner = claim.owner;
+            let is_known = if is_hint { self.keeper.knows(owner) } else { self.keeper.keeps(owner) };
+            if !is_known {
                 self.keeper.discard(claim.clone(), Ending::Undone, None, LATE);
             }
             return;
@@ -220,7 +232,7 @@ impl Rooms {
                 let room = state.rooms.remove(&wants);
                 state.entries.remove(&claim.owner);
                 drop(state);
-                for ticket in room.into_iter().flat_map(|room| room.tickets) {
+                for ticket in room.into_iter().flat_map(|room| room.tickets.into_values()) {
                     // A task that left does not mind.
                     let _ = ticket.deliver.send(Err(error.clone()));
                 }
@@ -234,21 +246,27 @@ impl Rooms {
         state.entries.remove(&room.claim.owner);
         let now = self.keeper.clock.now();
         let record = Arc::new(Record::new(room.claim.clone(), &grant, wants.timing, now));
-        // An answer that came too late gives nothing (C2); the wait goes on.
-        let void = grant.trust.deadline() <= now;
-        if !void {
-            self.keeper.keep(record.clone(), wants.first_renewal(&grant));
-        }
+        // What came too late, or was not fetched for so long that it was undone, gives
+        // nothing (C2); the wait goes on.
+        let is_void =
+            grant.trust.deadline() <= now || !self.keeper.keep(&record, wants.first_renewal(&grant));
+        // C13: until it is confirmed the store keeps nothing back for it.
+        let is_lent = grant.handed_over && !wants.terms.hold_at_least.is_zero();
         let delivery = Delivery { rooms: self.clone(), wants: wants.clone(), record, since: now, open: true };
         let mut tickets = room.tickets;
-        let undelivered = match void {
-            true => Some(delivery),
-            false => deliver(&mut tickets, delivery),
+        let mut ask_at = now;
+        let undelivered = if is_void {
+            Some(delivery)
+        } else if is_lent {
+            ask_at = now + ATTEND;
+            self.keeper.spawn(delivery.confirmed());
+            None
+        } else {
+            deliver(&mut tickets, delivery)
         };
-        tickets.retain(|ticket| !ticket.deliver.is_closed());
         if !tickets.is_empty() {
             // Clients take turns: the rest registers again, at the tail (C8).
-            self.open_room(&mut state, wants, tickets, Stage::Again(now));
+            self.open_room(&mut state, wants, tickets, Stage::Again(ask_at), room.last);
         }
         self.go_on(state);
         if let Some(mut delivery) = undelivered {
@@ -283,7 +301,7 @@ impl Rooms {
         self.changed.notify_one();
         for (wants, room) in rooms {
             self.keeper.clone().discard(room.claim, Ending::Undone, None, wants.timing);
-            for ticket in room.tickets {
+            for ticket in room.tickets.into_values() {
                 let _ = ticket.deliver.send(Err(Error::closed()));
             }
         }
@@ -291,8 +309,8 @@ impl Rooms {
 }
 
 /// Offers a delivery to each task in turn; gives it back when all are gone.
-fn deliver(tickets: &mut VecDeque<Ticket>, mut delivery: Delivery) -> Option<Delivery> {
-    while let Some(ticket) = tickets.pop_front() {
+fn deliver(tickets: &mut Tickets, mut delivery: Delivery) -> Option<Delivery> {
+    while let Some((_, ticket)) = tickets.pop_first() {
         delivery.since = ticket.since;
         match ticket.deliver.send(Ok(delivery)) {
             Ok(()) => return None,
@@ -354,6 +372,19 @@ impl Delivery {
         Some(Lease::handed_out(keeper.clone(), self.record.clone(), self.since))
     }
 
+    /// Goes to the first task once the store has confirmed it.
+    async fn confirmed(self) {
+        let keeper = self.rooms.keeper.clone();
+        let owner = self.record.claim.owner;
+        while self.record.check(keeper.clock.now(), &keeper.events).is_ok() {
+            if keeper.confirm(owner).await.is_ok() {
+                break;
+            }
+            keeper.clock.sleep(CONFIRM).await;
+        }
+        // Dropped, it goes to the first task that waits.
+    }
+
     fn undo(&mut self) {
         self.open = false;
         let (keeper, record) = (&self.rooms.keeper, &self.record);
@@ -411,9 +442,7 @@ impl Drop for Seat {
         self.ticket.close();
         let mut state = self.rooms.lock();
         let Some(room) = state.rooms.get_mut(&self.wants) else { return };
-        let before = room.tickets.len();
-        room.tickets.retain(|ticket| ticket.number != self.number);
-        if room.tickets.len() < before && room.tickets.is_empty() {
+        if room.tickets.remove(&self.number).is_some() && room.tickets.is_empty() {
             // The driver gives the entry up; while a question is under way
             // whoever takes its answer does.
             self.rooms.go_on(state);
@@ -423,13 +452,20 @@ impl Drop for Seat {
 
 /// A question for a claim under way. Dropped, it is finished in the background.
 pub(super) struct Question {
-    pub(super) rooms: Arc<Rooms>,
-    pub(super) wants: Wants,
-    pub(super) claim: Claim,
-    pub(super) call: Option<Pending<Answer>>,
+    rooms: Arc<Rooms>,
+    wants: Wants,
+    claim: Claim,
+    call: Option<Pending<Answer>>,
+    /// While it is asked for it is no stray.
+    _unsettled: Unsettled,
 }
 
 impl Question {
+    pub(super) fn new(rooms: &Arc<Rooms>, wants: Wants, claim: Claim, call: Pending<Answer>) -> Question {
+        let unsettled = rooms.keeper.unsettled(claim.owner, &wants.timing);
+        Question { rooms: rooms.clone(), wants, claim, call: Some(call), _unsettled: unsettled }
+    }
+
     async fn await_answer(mut self) {
         let keeper = self.rooms.keeper.clone();
         let limit = self.wants.timing.call_limit();

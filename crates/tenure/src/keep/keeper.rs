@@ -6,11 +6,11 @@ use super::plan::Plan;
 use super::record::{Record, Timing};
 use super::thread::run;
 use crate::store::{Answer, Ending, Pending, Released, Session, Store};
-use crate::words::clock::Clock;
+use crate::words::clock::{Clock, Instant};
 use crate::words::error::{Error, ErrorKind, Reason, Result};
 use crate::words::event::Events;
 use crate::words::owner::{Claim, Owner};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,6 +28,8 @@ const MAX_CLEANUPS: usize = 10_000;
 /// What the handles, the waiters and the keeper's thread share.
 #[derive(Debug)]
 pub(crate) struct Keeper {
+    /// First, so that it is given up before the store is.
+    _sole: Sole,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     /// The connection of the callers.
@@ -38,12 +40,14 @@ pub(crate) struct Keeper {
     pub(super) beats: Arc<dyn Store>,
     runtime: Handle,
     plan: Mutex<Plan>,
-    /// Claims that are asked for or cleaned up, so not strays (C5).
-    unsettled: Mutex<HashSet<Owner>>,
+    /// Claims that are asked for or given up at the moment, so not strays (C5).
+    unsettled: Mutex<HashMap<Owner, Asked>>,
     /// The plan changed so that the thread must look at it now.
     wake: Notify,
     /// A handle or a background job ended.
     quieter: Notify,
+    /// The thread ended by a panic.
+    broke: Notify,
     jobs: AtomicUsize,
     cleanups: AtomicUsize,
     abandoned: AtomicBool,
@@ -56,11 +60,13 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts the thread.
     pub(crate) fn start(store: Arc<dyn Store>, clock: Clock, events: Events) -> Result<Arc<Keeper>> {
+        let sole = Sole::of(&store)?;
         let cannot = |error: std::io::Error| {
             Error::because(ErrorKind::Unavailable, "the keeper's thread cannot be started", error)
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
         let keeper = Arc::new(Keeper {
+            _sole: sole,
             clock,
             events,
             waiting: store.handle(),
@@ -71,6 +77,7 @@ impl Keeper {
             unsettled: Mutex::default(),
             wake: Notify::new(),
             quieter: Notify::new(),
+            broke: Notify::new(),
             jobs: AtomicUsize::new(0),
             cleanups: AtomicUsize::new(0),
             abandoned: AtomicBool::new(false),
@@ -109,20 +116,27 @@ impl Keeper {
     }
 
     /// From now on the lease is renewed, first after `soon` if that is given, and
-    /// its deadline watched.
-    pub(crate) fn keep(&self, record: Arc<Record>, soon: Option<Duration>) {
+    /// its deadline watched. Not if it was undone while its caller did not fetch it.
+    pub(crate) fn keep(self: &Arc<Self>, record: &Arc<Record>, soon: Option<Duration>) -> bool {
         let now = self.clock.now();
+        let unsettled = self.lock_unsettled();
+        if unsettled.get(&record.claim.owner).is_some_and(|asked| asked.forfeited) {
+            return false;
+        }
         let mut plan = self.plan();
         plan.insert(record.clone(), soon.map(|soon| now + soon), now);
         let is_sooner = plan.is_sooner();
-        drop(plan);
+        drop((plan, unsettled));
         if is_sooner {
             self.wake.notify_one();
         }
         if self.open().is_err() {
             let reason = if self.closing.load(Ordering::Acquire) { Reason::Closed } else { Reason::Broken };
-            record.lose(reason, now, &self.events);
+            let (keeper, record) = (self.clone(), record.clone());
+            // In a job: whoever calls this may hold a lock that an observer waits for.
+            self.spawn(async move { record.lose(reason, now, &keeper.events) });
         }
+        true
     }
 
     /// What is answered about this lease from now on is no loss.
@@ -132,10 +146,27 @@ impl Keeper {
         self.settle_down();
     }
 
-    /// Asked for, cleaned up or held. A claim that is handed out is taken into the plan before it
-    /// is settled, so in this order none is missed.
-    pub(super) fn knows(&self, owner: Owner) -> bool {
-        self.lock_unsettled().contains(&owner) || self.keeps(owner)
+    /// Asked for, given up at the moment, or held. A claim that is handed out is taken into
+    /// the plan before it is settled, so in this order none is missed.
+    pub(crate) fn knows(&self, owner: Owner) -> bool {
+        self.lock_unsettled().contains_key(&owner) || self.keeps(owner)
+    }
+
+    /// How a claim ends that the store shows and nobody renews; `None` where it is
+    /// somebody's. What a caller did not fetch for a TTL is no longer his: it would
+    /// block its name for as long as other leases keep the session alive.
+    pub(super) fn is_stray(&self, owner: Owner) -> Option<Ending> {
+        let now = self.clock.now();
+        let mut unsettled = self.lock_unsettled();
+        if let Some(asked) = unsettled.get_mut(&owner) {
+            asked.forfeited |= asked.until <= now;
+            return asked.forfeited.then_some(Ending::Undone);
+        }
+        let plan = self.plan();
+        match plan.contains(owner) {
+            false => Some(Ending::Undone),
+            true => plan.is_lost(owner).then_some(Ending::Released),
+        }
     }
 
     /// No handle is left and nothing is to do.
@@ -150,7 +181,7 @@ impl Keeper {
         self.broken.store(true, Ordering::Release);
         let now = self.clock.now();
         self.each_record(|record| record.lose(Reason::Broken, now, &self.events));
-        self.quieter.notify_waiters();
+        self.broke.notify_waiters();
     }
 
     /// The thread is to look at the plan now.
@@ -169,15 +200,15 @@ impl Keeper {
     /// Ready, with what to say, when the thread has ended by a panic.
     pub(crate) async fn broken(&self) -> Error {
         loop {
-            let mut quieter = std::pin::pin!(self.quieter.notified());
-            quieter.as_mut().enable();
+            let mut broke = std::pin::pin!(self.broke.notified());
+            broke.as_mut().enable();
             if self.broken.load(Ordering::Acquire) {
                 return Error::new(
                     ErrorKind::Closed,
                     "the thread that renews ended: nothing is granted any more",
                 );
             }
-            quieter.await;
+            broke.await;
         }
     }
 
@@ -199,24 +230,29 @@ impl Keeper {
         Job(self.clone())
     }
 
-    /// A claim that is asked for; settled when the guard is dropped.
-    pub(crate) fn unsettled(self: &Arc<Self>, owner: Owner) -> Unsettled {
-        self.lock_unsettled().insert(owner);
+    /// A claim that is asked for or given up; settled when the guard is dropped.
+    pub(crate) fn unsettled(self: &Arc<Self>, owner: Owner, timing: &Timing) -> Unsettled {
+        let until = self.clock.now() + timing.ttl;
+        let fresh = Asked { guards: 0, until, forfeited: false };
+        let mut unsettled = self.lock_unsettled();
+        let asked = unsettled.entry(owner).or_insert(fresh);
+        asked.guards += 1;
+        asked.until = asked.until.max(until);
         Unsettled { keeper: self.clone(), owner }
     }
 
     /// Finishes a call that its caller left, and undoes what it brought.
     pub(crate) fn adopt(self: &Arc<Self>, call: Pending<Answer>, claim: Claim, timing: Timing) {
         let keeper = self.clone();
-        let unsettled = self.unsettled(claim.owner);
+        let Some(cleanup) = self.cleanup(&claim, &timing) else { return };
         self.spawn(async move {
+            let _cleanup = cleanup;
             let session = match keeper.bounded(timing.call_limit(), call).await {
                 Ok(Answer::Busy(busy)) if busy.place.is_none() => return,
                 Ok(Answer::Granted(grant)) => grant.trust.session,
                 _ => None,
             };
             keeper.clean_up(&claim, Ending::Undone, session, timing).await;
-            drop(unsettled);
         });
     }
 
@@ -228,27 +264,26 @@ impl Keeper {
         session: Option<Session>,
         timing: Timing,
     ) {
-        if self.forked() {
-            return;
-        }
         let keeper = self.clone();
-        let unsettled = self.unsettled(claim.owner);
-        if self.cleanups.fetch_add(1, Ordering::AcqRel) >= MAX_CLEANUPS {
-            self.cleanups.fetch_sub(1, Ordering::AcqRel);
-            return self.retire(session);
-        }
+        let Some(cleanup) = self.cleanup(&claim, &timing) else { return self.retire(session) };
         self.spawn(async move {
+            let _cleanup = cleanup;
             keeper.clean_up(&claim, ending, session, timing).await;
-            keeper.cleanups.fetch_sub(1, Ordering::AcqRel);
-            drop(unsettled);
         });
+    }
+
+    /// `None`: too many are under way (C12).
+    fn cleanup(self: &Arc<Self>, claim: &Claim, timing: &Timing) -> Option<Cleanup> {
+        let under_way = self.cleanups.fetch_add(1, Ordering::AcqRel);
+        let cleanup = Cleanup(self.unsettled(claim.owner, timing));
+        (under_way < MAX_CLEANUPS && !self.forked()).then_some(cleanup)
     }
 
     async fn clean_up(&self, claim: &Claim, ending: Ending, session: Option<Session>, timing: Timing) {
         let until = self.clock.now() + timing.ttl;
         let mut pause = Duration::from_millis(50);
         loop {
-            let call = self.waiting.release(claim.clone(), ending);
+            let call = guarded(|| self.waiting.release(claim.clone(), ending));
             let Err(error) = self.bounded(timing.call_limit(), call).await else { return };
             if self.clock.now() >= until || error.kind() == ErrorKind::Closed {
                 return self.retire(session);
@@ -273,7 +308,7 @@ impl Keeper {
         let mut sent_in_time = false;
         loop {
             let now = self.clock.now();
-            let call = self.store.release(record.claim.clone(), Ending::Released);
+            let call = guarded(|| self.store.release(record.claim.clone(), Ending::Released));
             match self.bounded((until - now).max(limit / 4), call).await {
                 Ok(Released::Gone(reason))
                     if sent_in_time && !matches!(reason, Some(Reason::Revoked | Reason::Taken)) =>
@@ -348,15 +383,20 @@ impl Keeper {
                 () = self.clock.sleep_until(until) => {}
             }
         };
-        while self.jobs.load(Ordering::Acquire) > 0 {
-            let mut quieter = std::pin::pin!(self.quieter.notified());
-            quieter.as_mut().enable();
-            if self.jobs.load(Ordering::Acquire) > 0 {
+        let quiet = async {
+            loop {
+                let mut quieter = std::pin::pin!(self.quieter.notified());
+                quieter.as_mut().enable();
+                if self.jobs.load(Ordering::Acquire) == 0 {
+                    break;
+                }
                 quieter.await;
             }
-        }
+        };
+        // A release that its caller began and does not poll would never end.
+        let _ = self.clock.timeout(MAX_CALL / 2, quiet).await;
         // What it would free is free or lapses by itself: no error matters here.
-        let _ = self.bounded(MAX_CALL, self.store.close()).await;
+        let _ = self.bounded(MAX_CALL, guarded(|| self.store.close())).await;
         lapsed
     }
 
@@ -375,9 +415,49 @@ impl Keeper {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_unsettled(&self) -> MutexGuard<'_, HashSet<Owner>> {
+    fn lock_unsettled(&self) -> MutexGuard<'_, HashMap<Owner, Asked>> {
         self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A store call; one that panics as it is made is an error like any other.
+pub(crate) fn guarded<T: Send + 'static>(call: impl FnOnce() -> Pending<T>) -> Pending<T> {
+    let panicked =
+        |_| Box::pin(std::future::ready(Err(Error::unavailable("the store panicked")))) as Pending<T>;
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(panicked)
+}
+
+/// The stores of this process that have a keeper, by their addresses.
+static KEPT: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// A store has one keeper: a second one would take the leases of the first for strays.
+#[derive(Debug)]
+struct Sole(usize);
+
+impl Sole {
+    fn of(store: &Arc<dyn Store>) -> Result<Sole> {
+        let address = Arc::as_ptr(store).cast::<()>() as usize;
+        if KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(address) {
+            return Ok(Sole(address));
+        }
+        Err(Error::invalid("this store has a client already: clone that client, or connect anew"))
+    }
+}
+
+impl Drop for Sole {
+    fn drop(&mut self) {
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// A claim on its way.
+#[derive(Debug)]
+struct Asked {
+    guards: u32,
+    /// Until when its caller may fetch what it asked for.
+    until: Instant,
+    /// The store was told that nobody wants it.
+    forfeited: bool,
 }
 
 /// See [`Keeper::unsettled`].
@@ -395,7 +475,22 @@ impl Unsettled {
 
 impl Drop for Unsettled {
     fn drop(&mut self) {
-        self.keeper.lock_unsettled().remove(&self.owner);
+        let mut unsettled = self.keeper.lock_unsettled();
+        if let Some(asked) = unsettled.get_mut(&self.owner) {
+            asked.guards -= 1;
+            if asked.guards == 0 {
+                unsettled.remove(&self.owner);
+            }
+        }
+    }
+}
+
+/// A clean-up under way.
+struct Cleanup(Unsettled);
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.0.keeper.cleanups.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

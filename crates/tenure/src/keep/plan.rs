@@ -73,6 +73,11 @@ impl Plan {
         self.leases.contains_key(&owner)
     }
 
+    /// It is here and lost: its handle lives on, and nobody renews it.
+    pub(crate) fn is_lost(&self, owner: Owner) -> bool {
+        self.leases.get(&owner).is_some_and(|planned| planned.look.is_none())
+    }
+
     pub(crate) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.leases.values().map(|planned| &planned.record)
     }

@@ -1,14 +1,13 @@
 //! The keeper's thread: sends the beats that are due and takes their answers in.
 
-use super::keeper::{Keeper, MAX_CALL};
+use super::keeper::{Keeper, MAX_CALL, guarded};
 use super::plan::Beat;
 use super::record::Timing;
-use crate::store::{Ending, Outcome, Renewed};
+use crate::store::{Outcome, Renewed};
 use crate::words::clock::{Clock, Instant};
 use crate::words::error::{Error, Result};
 use crate::words::event::Event;
 use crate::words::owner::{Claim, Owner};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -23,17 +22,17 @@ pub(super) fn run(keeper: &Arc<Keeper>, runtime: &Runtime) {
 
 async fn work(keeper: &Arc<Keeper>) {
     while !keeper.is_done() {
-        let (due, next) = {
+        let (due, next) = keeper.events.after(|events| {
             let mut plan = keeper.plan();
-            (plan.advance(keeper.clock.now(), &keeper.events), plan.await_next())
-        };
+            (plan.advance(keeper.clock.now(), events), plan.await_next())
+        });
         due.into_iter().for_each(|beat| keeper.send(beat, None));
         tokio::select! {
             () = keeper.woken() => {}
             () = sleep_until(&keeper.clock, next) => {}
         }
     }
-    let _ = keeper.bounded(MAX_CALL, keeper.beats.close()).await;
+    let _ = keeper.bounded(MAX_CALL, guarded(|| keeper.beats.close())).await;
 }
 
 impl Keeper {
@@ -52,10 +51,8 @@ impl Keeper {
         let keeper = self.clone();
         self.spawn(async move {
             let sent = keeper.clock.now();
-            let answer = match catch_unwind(AssertUnwindSafe(|| keeper.beats.renew(beat.renewals.clone()))) {
-                Ok(call) => keeper.bounded(beat.limit, call).await,
-                Err(_) => Err(Error::unavailable("the store panicked")),
-            };
+            let call = guarded(|| keeper.beats.renew(beat.renewals.clone()));
+            let answer = keeper.bounded(beat.limit, call).await;
             let confirmed = keeper.answered(&beat, answer, sent, confirm.as_ref().map(|(owner, _)| *owner));
             if let Some((_, answer)) = confirm {
                 // Nobody listens any more: then nobody wants to know.
@@ -90,18 +87,18 @@ impl Keeper {
             _ => Ok(()),
         };
         self.undo_strays(renewed.strays, beat);
-        self.plan().answered(beat, renewed.outcomes, now, &self.events);
+        self.events.after(|events| self.plan().answered(beat, renewed.outcomes, now, events));
         self.wake();
         confirmed
     }
 
-    /// C5: what the store shows under a session and nobody here knows is undone.
+    /// C5: what the store shows under a session and nobody here wants is released.
     fn undo_strays(self: &Arc<Self>, strays: Vec<Claim>, beat: &Beat) {
         let Some(first) = beat.renewals.first() else { return };
         let timing = Timing { ttl: first.ttl, heartbeat: beat.limit, grace: Duration::ZERO, limit: None };
         for claim in strays {
-            if !self.knows(claim.owner) {
-                self.discard(claim, Ending::Undone, beat.session, timing);
+            if let Some(ending) = self.is_stray(claim.owner) {
+                self.discard(claim, ending, beat.session, timing);
             }
         }
     }

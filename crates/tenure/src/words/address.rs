@@ -77,12 +77,9 @@ impl std::fmt::Debug for Address {
 
 /// Undoes percent-encoding.
 pub(crate) fn decode(text: &str) -> Result<String> {
-    let wrong = || {
-        Error::invalid(format!(
-            "\"{}\" is not percent-encoded UTF-8: write a literal % as %25",
-            escaped(text)
-        ))
-    };
+    // Not repeated: it may be a password.
+    let wrong =
+        || Error::invalid("a part of the store URL is not percent-encoded UTF-8: write a literal % as %25");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -8,7 +8,7 @@ use super::owner::Claim;
 use super::token::Token;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Something that happened to a lease or to the heartbeat.
@@ -79,12 +79,29 @@ impl Events {
         self.0.push(Arc::new(observer));
     }
 
+    /// Runs `work`, which may hold locks, and emits after it what it emitted: an
+    /// observer may wait for somebody who waits for such a lock.
+    pub(crate) fn after<T>(&self, work: impl FnOnce(&Events) -> T) -> T {
+        let emitted = Arc::<Mutex<Vec<Event>>>::default();
+        let mut events = Events::default();
+        let keep = emitted.clone();
+        events.observe(move |event| lock(&keep).push(event.clone()));
+        let done = work(&events);
+        let emitted = std::mem::take(&mut *lock(&emitted));
+        emitted.iter().for_each(|event| self.emit(event));
+        done
+    }
+
     pub(crate) fn emit(&self, event: &Event) {
         for observer in &self.0 {
             // An observer's fault must not end the thread that renews.
             let _ = catch_unwind(AssertUnwindSafe(|| observer(event)));
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Events {
