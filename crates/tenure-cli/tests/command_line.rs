@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{run, stderr, stdout, tenure};
+use support::{run, stderr, stdout, tenure, unprivileged};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
@@ -137,12 +137,11 @@ fn a_file_that_cannot_be_read_is_named() {
     let missing = directory.path().join("missing");
     let said = refused(tenure(directory.path()).arg("--store-file").arg(&missing).arg("ls"), 64);
     assert!(said.contains("missing"), "{said}");
-    if !rustix::process::geteuid().is_root() {
-        let closed = directory.path().join("closed");
-        fs::write(&closed, "sqlite:").expect("a file");
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("its mode");
-        refused(tenure(directory.path()).arg("--store-file").arg(&closed).arg("ls"), 77);
-    }
+    let closed = directory.path().join("closed");
+    fs::write(&closed, "sqlite:").expect("a file");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("its mode");
+    let said = refused(unprivileged(tenure(directory.path())).arg("--store-file").arg(&closed).arg("ls"), 77);
+    assert!(said.contains("closed"), "{said}");
 }
 
 #[test]

@@ -53,6 +53,7 @@ impl Guardian {
             .arg(liveness.map_or("-".to_owned(), |file| number(file)))
             .arg(deadline.as_nanos().to_string())
             .args(duties)
+            .arg("00000")
             .args(["sh", "-c", script])
             .current_dir(directory)
             .process_group(0)

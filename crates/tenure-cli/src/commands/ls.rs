@@ -1,7 +1,7 @@
 //! `tenure ls`: who holds what.
 
 use crate::args::Ls;
-use crate::commands::{answer, connect};
+use crate::commands::{Asked, answer, connect};
 use crate::exit::{Exit, Failure};
 use crate::output::{json, table, text};
 use crate::store_choice::StoreChoice;
@@ -11,8 +11,10 @@ use tenure::{Client, Clock, Holder};
 
 /// Prints the names in byte order.
 pub(crate) async fn ls(args: Ls, store: &StoreChoice, verbose: bool) -> Result<Exit, Failure> {
-    let client = connect(store, verbose).await?;
-    let names = all(&client, &args.prefix).await?;
+    let names = match connect(store, verbose).await? {
+        Asked::Store(client) => all(&client, &args.prefix).await?,
+        Asked::NoStoreYet(_) => Vec::new(),
+    };
     let text = if args.json {
         names.iter().map(|standing| format!("{}\n", json::standing(standing))).collect()
     } else if names.is_empty() {

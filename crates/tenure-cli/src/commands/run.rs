@@ -5,7 +5,7 @@ use crate::args::{OnLost, Run};
 use crate::exit::{Exit, Failure};
 use crate::output::say;
 use crate::process::signals::Signals;
-use crate::process::supervisor::{Ended, Outcome, supervise};
+use crate::process::supervisor::{Ended, Outcome, is_lent, supervise};
 use crate::process::{Duties, Guarded, Inherited, find};
 use crate::store_choice::StoreChoice;
 use std::os::fd::AsFd;
@@ -76,6 +76,15 @@ async fn work(
     signals: &mut Signals,
     inherited: Inherited,
 ) -> Result<Outcome, Failure> {
+    if is_lent(lease) {
+        // The keeper would do it soon, but CMD waits for it. Sent by the first poll, and
+        // answered while the guardian starts.
+        tokio::select! {
+            biased;
+            _ = lease.confirm() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
     let liveness = client.liveness().await?;
     let spare = args.on_lost == OnLost::Ignore;
     let duties = Duties { deadline: lease.deadline(), spare, close: args.close };

@@ -1,18 +1,19 @@
 //! `tenure show`: all about one name.
 
 use crate::args::Show;
-use crate::commands::{answer, connect, place};
+use crate::commands::{Asked, answer, connect, place};
 use crate::exit::{Exit, Failure};
 use crate::output::{json, table, text};
 use crate::store_choice::StoreChoice;
-use tenure::shortened;
 use tenure::store::Standing;
+use tenure::{Name, shortened};
 
 /// Prints how the name stands; 1 when nobody holds it.
 pub(crate) async fn show(args: Show, store: &StoreChoice, verbose: bool) -> Result<Exit, Failure> {
-    let client = connect(store, verbose).await?;
-    let standing = client.inspect(&args.name).await?;
-    let store = place(&client);
+    let (standing, store) = match connect(store, verbose).await? {
+        Asked::Store(client) => (client.inspect(&args.name).await?, place(&client)),
+        Asked::NoStoreYet(place) => (nobody(args.name), place),
+    };
     let text = if args.json {
         format!("{:#}\n", json::standing_in_full(&standing, &store))
     } else {
@@ -20,6 +21,10 @@ pub(crate) async fn show(args: Show, store: &StoreChoice, verbose: bool) -> Resu
     };
     let exit = if standing.holder.is_some() { Exit::Success } else { Exit::NotHeld };
     answer(&text, exit)
+}
+
+fn nobody(name: Name) -> Standing {
+    Standing { name, holder: None, revoked: None, kept_back: None, waiters: Vec::new(), waiting: 0 }
 }
 
 fn for_people(standing: &Standing, store: &str) -> String {

@@ -51,6 +51,9 @@ pub(crate) fn busy(busy: &Busy) -> String {
         Why::Guarded(left) => {
             format!("the store restarted and grants nothing for another {}", duration(*left))
         }
+        Why::Queued if busy.place.is_none() && busy.last_error.is_some() => {
+            "the store does not answer".to_owned()
+        }
         _ => "held by nobody, others wait for it".to_owned(),
     };
     match busy.place {

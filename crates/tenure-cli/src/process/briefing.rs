@@ -1,5 +1,6 @@
 //! What the guardian is told as it starts, as the words of its command line.
 
+use super::inherited::Inherited;
 use super::unsafe_calls;
 use std::ffi::OsString;
 use std::os::fd::{OwnedFd, RawFd};
@@ -20,7 +21,12 @@ pub(crate) struct Duties {
 }
 
 /// The guardian's command line.
-pub(super) fn words(control: RawFd, liveness: Option<RawFd>, duties: Duties) -> Vec<String> {
+pub(super) fn words(
+    control: RawFd,
+    liveness: Option<RawFd>,
+    duties: Duties,
+    inherited: &Inherited,
+) -> Vec<String> {
     vec![
         GUARDIAN.to_owned(),
         control.to_string(),
@@ -28,6 +34,7 @@ pub(super) fn words(control: RawFd, liveness: Option<RawFd>, duties: Duties) -> 
         duties.deadline.as_nanos().to_string(),
         if duties.spare { "spare" } else { "kill" }.to_owned(),
         if duties.close { "close" } else { "drain" }.to_owned(),
+        inherited.word(),
     ]
 }
 
@@ -36,12 +43,14 @@ pub(super) struct Briefing {
     /// Held, never used: it keeps the lease from being taken before its time.
     pub(super) liveness: Option<OwnedFd>,
     pub(super) duties: Duties,
+    /// For CMD.
+    pub(super) inherited: Inherited,
     pub(super) command: Vec<OsString>,
 }
 
 impl Briefing {
     /// From the words after [`GUARDIAN`]; `None` when somebody else wrote them.
-    pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Option<Briefing> {
+    pub(super) fn parse(words: impl IntoIterator<Item = OsString>, inherited: Inherited) -> Option<Briefing> {
         let mut words = words.into_iter();
         let mut word = || words.next()?.into_string().ok();
         let control = unsafe_calls::adopt(word()?.parse().ok()?).ok()?;
@@ -52,11 +61,13 @@ impl Briefing {
         let deadline = Instant::from_nanos(word()?.parse().ok()?);
         let spare = word()? == "spare";
         let close = word()? == "close";
+        let inherited = inherited.with(&word()?)?;
         let command: Vec<OsString> = words.collect();
         (!command.is_empty()).then_some(Briefing {
             control,
             liveness,
             duties: Duties { deadline, spare, close },
+            inherited,
             command,
         })
     }

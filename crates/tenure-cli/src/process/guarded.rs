@@ -4,11 +4,12 @@ use super::briefing::{self, Duties};
 use super::inherited::Inherited;
 use super::message::{Order, Report, SIZE};
 use super::{tree, unsafe_calls};
+use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -40,22 +41,28 @@ impl Guarded {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let passed: Vec<RawFd> =
-            [Some(theirs.as_fd()), liveness].into_iter().flatten().map(|fd| fd.as_raw_fd()).collect();
 
         let mut guardian = Command::new("/proc/self/exe");
         guardian.arg0("tenure").process_group(0);
-        guardian.args(briefing::words(theirs.as_raw_fd(), liveness.map(|fd| fd.as_raw_fd()), duties));
+        guardian.args(briefing::words(
+            theirs.as_raw_fd(),
+            liveness.map(|fd| fd.as_raw_fd()),
+            duties,
+            &inherited,
+        ));
         guardian.args(command);
         environment(&mut guardian);
-        unsafe_calls::before_exec(&mut guardian, move || {
-            // Only in this child: no other process that anybody forks meanwhile gets them.
-            passed.iter().try_for_each(|fd| unsafe_calls::keep_over_exec(*fd))?;
-            inherited.give_back()
-        });
+        // It starts nobody else meanwhile. With a hook in the child std would fork and copy the
+        // page tables, which takes longer than all else here.
+        let pass = |flags| {
+            let mut passed = [Some(theirs.as_fd()), liveness].into_iter().flatten();
+            passed.try_for_each(|fd| rustix::io::fcntl_setfd(fd, flags))
+        };
+        pass(FdFlags::empty())?;
         let child = guardian.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot start the guardian from /proc/self/exe: {error}"))
         })?;
+        pass(FdFlags::CLOEXEC)?;
         let guardian = Pid::from_raw(child.id() as i32).expect("a child's number is positive");
         Ok(Guarded {
             guardian,

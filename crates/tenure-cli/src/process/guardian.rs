@@ -28,10 +28,10 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// Runs as the guardian that `words` describe. An error means that CMD did not start.
-pub(crate) fn guard(words: impl IntoIterator<Item = OsString>, inherited: &Inherited) -> io::Result<()> {
+pub(crate) fn guard(words: impl IntoIterator<Item = OsString>, inherited: Inherited) -> io::Result<()> {
     // Deaf to everything but SIGKILL; the dispositions stay, for CMD.
     Mask::all().set();
-    let briefing = Briefing::parse(words).ok_or(io::ErrorKind::InvalidInput)?;
+    let briefing = Briefing::parse(words, inherited).ok_or(io::ErrorKind::InvalidInput)?;
     for fd in [Some(&briefing.control), briefing.liveness.as_ref()].into_iter().flatten() {
         rustix::io::ioctl_fioclex(fd)?;
     }
@@ -42,7 +42,7 @@ pub(crate) fn guard(words: impl IntoIterator<Item = OsString>, inherited: &Inher
         control: Some(briefing.control),
         children,
         timer,
-        held: Held::fork(briefing.command, inherited)?,
+        held: Held::fork(briefing.command, &briefing.inherited)?,
         duties: briefing.duties,
         ended: None,
         killed: false,

@@ -100,7 +100,7 @@ fn start_when_told(guardian: Pid, argv: &[CString], inherited: &Inherited, start
         return LATE;
     }
     let deadline = Instant::from_nanos(u64::from_ne_bytes(deadline));
-    let _ = inherited.give_back();
+    inherited.give_back();
     // Last, since this process or those that sent the word may have been stopped on the way.
     if Clock::system().now() >= deadline {
         return LATE;

@@ -1,33 +1,59 @@
-//! What the caller gave this process and CMD must get: blocked and ignored signals.
+//! What the caller gave this process and CMD must get: signals that are blocked or ignored,
+//! and streams that are closed.
 
 use super::unsafe_calls::{self, Mask};
-use std::io;
 
-/// Signals as the caller had them, where this process changes them for itself.
+/// What the caller had, where this process changes it for itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Inherited {
     mask: Mask,
     pipe_ignored: bool,
     child_ignored: bool,
+    closed: [bool; 3],
 }
 
 impl Inherited {
-    /// Notes them. First thing in `main`.
+    /// Notes it. First thing in `main`.
     ///
     /// SIGCHLD gets its default action: while it is ignored the kernel reaps
     /// children itself, and their ends cannot be learned.
     pub(crate) fn take() -> Inherited {
         let child_ignored = unsafe_calls::is_ignored(libc::SIGCHLD);
         unsafe_calls::set_ignored(libc::SIGCHLD, false);
-        Inherited { mask: Mask::current(), pipe_ignored: unsafe_calls::pipe_was_ignored(), child_ignored }
+        Inherited {
+            mask: Mask::current(),
+            pipe_ignored: unsafe_calls::pipe_was_ignored(),
+            child_ignored,
+            closed: unsafe_calls::streams_were_closed(),
+        }
+    }
+
+    /// What the guardian does not inherit with the blocked signals, for its command line.
+    pub(super) fn word(&self) -> String {
+        let [a, b, c] = self.closed;
+        [self.pipe_ignored, self.child_ignored, a, b, c]
+            .map(|yes| if yes { '1' } else { '0' })
+            .iter()
+            .collect()
+    }
+
+    /// The same in the guardian.
+    pub(super) fn with(self, word: &str) -> Option<Inherited> {
+        let bits: Vec<bool> = word.chars().map(|bit| bit == '1').collect();
+        let [pipe_ignored, child_ignored, closed @ ..] = bits.as_slice() else { return None };
+        let closed = closed.try_into().ok()?;
+        Some(Inherited { pipe_ignored: *pipe_ignored, child_ignored: *child_ignored, closed, ..self })
     }
 
     /// Makes everything as it was; right before an exec, with system calls only.
-    pub(super) fn give_back(&self) -> io::Result<()> {
+    pub(super) fn give_back(&self) {
         unsafe_calls::set_ignored(libc::SIGPIPE, self.pipe_ignored);
         unsafe_calls::set_ignored(libc::SIGCHLD, self.child_ignored);
-        unsafe_calls::close_what_was_closed();
+        for (fd, closed) in (0..).zip(self.closed) {
+            if closed {
+                unsafe_calls::close_stream(fd);
+            }
+        }
         self.mask.set();
-        Ok(())
     }
 }

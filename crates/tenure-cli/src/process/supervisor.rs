@@ -63,6 +63,13 @@ pub(crate) async fn supervise(
     Ok(Outcome { ended: ended?, lost: supervisor.lost })
 }
 
+/// A lease that was handed over is only lent until its first renewal: no work is begun on
+/// it that could not be ended properly.
+pub(crate) fn is_lent(lease: &Lease) -> bool {
+    let life = trusted_part(ENTRY_LIFE);
+    trusted_part(lease.ttl()) > life && lease.remaining() <= life
+}
+
 struct Supervisor<'a> {
     guarded: Guarded,
     lease: &'a Lease,
@@ -97,19 +104,14 @@ impl Supervisor<'_> {
     /// Lets CMD start; how it ended when it does not.
     async fn start(&mut self) -> io::Result<Option<Ended>> {
         let mut stopping = pin!(self.lease.stopping());
-        // The keeper would do it soon; here CMD waits for it.
-        let mut confirmed = pin!(self.lease.confirm());
-        let mut confirms = self.is_unconfirmed();
         let mut armed = false;
-        while !armed || self.is_unconfirmed() {
+        while !armed || is_lent(self.lease) {
             tokio::select! {
                 report = self.guarded.report(), if !armed => match report? {
                     Some(_) => armed = true,
                     None => return Ok(Some(self.take_over().await)),
                 },
                 deadline = self.lease.renewed(self.deadline) => self.tell_deadline(deadline),
-                // Where it fails the keeper tries on.
-                _ = &mut confirmed, if confirms => confirms = false,
                 () = &mut stopping => {
                     self.lost = Some(match self.lease.state() {
                         State::Lost(loss) => self.loss_line(&loss),
@@ -161,13 +163,6 @@ impl Supervisor<'_> {
                 }
             }
         }
-    }
-
-    /// A lease that was handed over is only lent until its first renewal: no work is begun
-    /// that could not be ended properly.
-    fn is_unconfirmed(&self) -> bool {
-        let lent = trusted_part(ENTRY_LIFE);
-        trusted_part(self.lease.ttl()) > lent && self.deadline - Clock::system().now() <= lent
     }
 
     fn tell_deadline(&mut self, deadline: Instant) {

@@ -8,8 +8,6 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::unix::AsyncFd;
@@ -41,15 +39,16 @@ pub(super) fn pipe_was_ignored() -> bool {
     PIPE_IGNORED.load(Ordering::Relaxed)
 }
 
-/// Closes those standard streams that the caller had closed. Only right before an exec.
+/// Which standard streams the caller had closed.
+pub(super) fn streams_were_closed() -> [bool; 3] {
+    [0, 1, 2].map(|fd: usize| CLOSED[fd].load(Ordering::Relaxed))
+}
+
+/// Closes a standard stream. Only right before an exec.
 ///
-/// Sound there: what owns them is gone with the program's image.
-pub(super) fn close_what_was_closed() {
-    for (fd, closed) in CLOSED.iter().enumerate() {
-        if closed.load(Ordering::Relaxed) {
-            unsafe { libc::close(fd as RawFd) };
-        }
-    }
+/// Sound there: what owns it is gone with the program's image.
+pub(super) fn close_stream(fd: RawFd) {
+    unsafe { libc::close(fd) };
 }
 
 /// Whether this process ignores `signal`. Sound: only asks.
@@ -134,11 +133,6 @@ pub(super) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
-/// Lets an open descriptor live through the exec of this process. Sound: changes a flag.
-pub(super) fn keep_over_exec(fd: RawFd) -> io::Result<()> {
-    if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 /// Forks; `None` in the child.
 ///
 /// Sound in a process of one thread, which the guardian is: the child's memory,
@@ -164,17 +158,6 @@ pub(super) fn exec(argv: &[CString]) -> io::Error {
 /// Ends a forked child without running what the parent registered for its own end.
 pub(super) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
-}
-
-/// Runs `hook` in the child of `command` between fork and exec.
-///
-/// Sound when the hook makes system calls only: other threads of the parent may
-/// have held the allocator's locks as it forked.
-pub(super) fn before_exec(
-    command: &mut Command,
-    hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
-) {
-    unsafe { command.pre_exec(hook) };
 }
 
 /// Ends this process by `signal` when that is possible.

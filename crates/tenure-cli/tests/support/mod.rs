@@ -19,6 +19,23 @@ pub(crate) fn tenure(directory: &Path) -> Command {
     command
 }
 
+/// The same by a user whom permissions bind: root without its powers is one.
+pub(crate) fn unprivileged(command: Command) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return command;
+    }
+    let mut dropped = Command::new("setpriv");
+    dropped.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(command.get_program());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => dropped.env(name, value),
+            None => dropped.env_remove(name),
+        };
+    }
+    dropped.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    dropped
+}
+
 /// Until `condition` gives something.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {

@@ -1,5 +1,6 @@
 //! The queue of the embedded store, written down by its own database: to ask now and then
 //! would miss what happens in between.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use rusqlite::Connection;
 use std::collections::BTreeMap;

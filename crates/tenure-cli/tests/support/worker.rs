@@ -1,5 +1,7 @@
 //! CMD as the tests need it: the test binary itself, which writes lines with the time that
 //! counts suspend. A shell can tell neither so exactly nor so often.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::disallowed_methods, reason = "a worker works for real")]
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -396,7 +396,7 @@ impl Keeper {
         // A release that its caller began and does not poll would never end.
         let _ = self.clock.timeout(MAX_CALL / 2, quiet).await;
         // What it would free is free or lapses by itself: no error matters here.
-        let _ = self.bounded(MAX_CALL, guarded(|| self.waiting.close())).await;
+        let _ = self.bounded(MAX_CALL, guarded(|| self.store.close())).await;
         lapsed
     }
 

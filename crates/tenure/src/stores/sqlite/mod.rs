@@ -41,8 +41,9 @@ use database::{Database, Lane};
 use host::Host;
 use place::Place;
 use std::fmt;
+use std::io::ErrorKind::NotFound;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -92,6 +93,22 @@ impl Sqlite {
         let client =
             opened.await.unwrap_or_else(|_| Err(Error::unavailable("the database could not be opened")))?;
         Ok(Sqlite::new(Arc::new(client)))
+    }
+
+    /// The file of a `sqlite:` URL if opening it would make it: nobody holds anything there.
+    /// `None` for every other URL.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that names no file.
+    pub fn missing(url: &str) -> Result<Option<PathBuf>> {
+        let address = Address::parse(url)?;
+        if address.scheme != "sqlite" {
+            return Ok(None);
+        }
+        let file = Place::named(address)?;
+        let would_be_made = file.parent().is_some_and(Path::is_dir) || place::makes_directory(&file);
+        let is_missing = file.symlink_metadata().is_err_and(|error| error.kind() == NotFound);
+        Ok((is_missing && would_be_made).then_some(file))
     }
 
     fn new(client: Arc<Client>) -> Sqlite {

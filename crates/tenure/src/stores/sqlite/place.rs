@@ -59,7 +59,7 @@ impl Place {
         let Some(name) = file.file_name() else {
             return Err(Error::invalid(format!("\"{}\" is not a file", file.display())));
         };
-        if file.ends_with("tenure/leases.db") {
+        if makes_directory(file) {
             // Fails below, with the reason, where it cannot be made.
             let _ = DirBuilder::new().recursive(true).mode(0o700).create(parent);
         }
@@ -185,6 +185,11 @@ impl Place {
             error => Error::unavailable(format!("{path} cannot be used: {error}")),
         }
     }
+}
+
+/// Whether the directory of this file is made where it is missing: of the default one.
+pub(super) fn makes_directory(file: &Path) -> bool {
+    file.ends_with("tenure/leases.db")
 }
 
 /// `$XDG_STATE_HOME/tenure/leases.db`. By its specification a variable that is empty or
