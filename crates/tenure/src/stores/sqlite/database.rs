@@ -285,6 +285,8 @@ fn opened(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
         tries < TRIES
     }))?;
     connection.set_prepared_statement_cache_capacity(64);
+    // In KiB: what is asked for again and again fits, and the rest is in the system's cache.
+    connection.pragma_update(None, "cache_size", -512)?;
     // Else statements are planned anew for each value that is bound to them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Else the last of many short processes waits for the disk when it has done its work.
