@@ -168,8 +168,11 @@ async fn a_grant_that_is_told_again_during_the_release_does_not_lift_hold_at_lea
     let memory = Memory::new(Clock::system());
     let faulty = Faulty::new(memory.client(), Clock::system());
     let faults = faulty.faults();
-    let odd =
-        Odd { inner: Arc::new(faulty), hints_late: 100 * MS, attend_panics: Arc::new(AtomicBool::new(false)) };
+    let odd = Odd {
+        inner: Arc::new(faulty),
+        hints_late: 100 * MS,
+        attend_panics: Arc::new(AtomicBool::new(false)),
+    };
     let a = Client::new(Arc::new(odd)).unwrap();
     let b = Client::new(memory.client()).unwrap();
     b.lease("x").hold_at_least(400 * MS).acquire().await.unwrap().release().await.unwrap();
@@ -271,7 +274,8 @@ async fn dropping_a_lease_waits_for_no_observer() {
         .build(Memory::new(clock.clone()).client())
         .unwrap();
     for name in ["x", "y"] {
-        let lease = a.lease(name).hold_at_most(Duration::from_secs(if name == "x" { 1 } else { 99 })).acquire().await;
+        let lease =
+            a.lease(name).hold_at_most(Duration::from_secs(if name == "x" { 1 } else { 99 })).acquire().await;
         leases.lock().unwrap().insert(name, lease.unwrap());
     }
     let (done, dropped) = std::sync::mpsc::channel();
@@ -284,7 +288,10 @@ async fn dropping_a_lease_waits_for_no_observer() {
         drop(leases.remove("y"));
         done.send(()).unwrap();
     });
-    assert!(dropped.recv_timeout(Duration::from_secs(5)).is_ok(), "deadlock: the keeper's thread is gone as well");
+    assert!(
+        dropped.recv_timeout(Duration::from_secs(5)).is_ok(),
+        "deadlock: the keeper's thread is gone as well"
+    );
 }
 
 /// C7: dropping a lease never panics and needs no runtime, inside one or not.
@@ -311,7 +318,8 @@ async fn a_grace_or_heartbeat_beyond_all_bounds_is_refused_without_a_panic() {
 /// C11: no secret appears in an error.
 #[tokio::test]
 async fn an_option_that_is_wrongly_encoded_is_not_repeated() {
-    let error = Client::connect("redis://host?password=hunter2%zz").await.expect_err("not encoded").to_string();
+    let error =
+        Client::connect("redis://host?password=hunter2%zz").await.expect_err("not encoded").to_string();
     assert!(!error.contains("hunter2"), "{error}");
 }
 
@@ -334,7 +342,9 @@ async fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
         b.release(held.claim, Ending::Released).await.unwrap();
         let token = b.inspect(name.clone()).await.unwrap().holder.unwrap().token;
         let Revoked::Marked(left) = b.revoke(name.clone(), token, false).await.unwrap() else { panic!() };
-        let Attended::Granted(grant) = a.attend(vec![waits.claim.clone()]).await.unwrap().remove(0) else { panic!() };
+        let Attended::Granted(grant) = a.attend(vec![waits.claim.clone()]).await.unwrap().remove(0) else {
+            panic!()
+        };
         clock.advance(left);
         let rival = b.acquire(ask(false)).await.unwrap();
         assert!(matches!(rival, Answer::Granted(_)), "free by the store's clock");
