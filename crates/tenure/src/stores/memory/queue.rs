@@ -75,6 +75,10 @@ impl Queue {
         self.entries.binary_search_by_key(number, |entry| entry.number).ok()
     }
 
+    pub(super) fn get(&self, owner: Owner) -> Option<&Entry> {
+        self.entries.get(self.place(owner)?)
+    }
+
     pub(super) fn get_mut(&mut self, owner: Owner) -> Option<&mut Entry> {
         let at = self.place(owner)?;
         self.entries.get_mut(at)

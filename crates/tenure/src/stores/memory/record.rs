@@ -65,7 +65,9 @@ impl Hold {
         match self.life {
             Life::On(session) => sessions.trust(session),
             Life::Until(expires) => {
-                Some(Trust { session: None, sent: expires - self.ttl, validity: trusted_part(self.ttl) })
+                // A mark may end it sooner after boot than its TTL is long: counted from boot then.
+                let sent = expires - self.ttl;
+                Some(Trust { session: None, sent, validity: trusted_part(expires - sent) })
             }
             Life::Entry(sent, session) => Some(Trust { session, sent, validity: trusted_part(ENTRY_LIFE) }),
         }
@@ -91,6 +93,9 @@ impl Hold {
     pub(super) fn unhang(&self, sessions: &mut Sessions) {
         if let Life::On(session) | Life::Entry(_, Some(session)) = self.life {
             sessions.unhang(session, self.owner);
+        }
+        if self.marked {
+            sessions.forget_mark(self.owner);
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Sessions {
     sessions: HashMap<Session, Record>,
     clients: HashMap<u64, Client>,
     last_client: u64,
+    /// Revoked leases and their clients: nothing renews them, but `close` ends them.
+    marked: HashMap<Owner, (u64, Name)>,
 }
 
 /// A session: alive until `sent` + `ttl`. One that ended is not in the map.
@@ -33,14 +35,17 @@ struct Client {
     mains: HashMap<Duration, Session>,
     wait: Option<Session>,
     sessions: HashSet<Session>,
-    /// Revoked leases: nothing renews them, but `close` ends them.
-    marked: Vec<Claim>,
     listeners: Vec<mpsc::Sender<Hint>>,
 }
 
 impl Sessions {
     pub(super) fn count(&self) -> (usize, usize) {
         (self.clients.len(), self.sessions.len())
+    }
+
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> usize {
+        self.marked.len()
     }
 
     pub(super) fn connect(&mut self, shared: bool) -> u64 {
@@ -56,6 +61,7 @@ impl Sessions {
     /// Forgets a client; its sessions stay until they lapse.
     pub(super) fn disconnect(&mut self, client: u64) {
         let Some(gone) = self.clients.remove(&client) else { return };
+        self.marked.retain(|_, (of, _)| *of != client);
         for id in gone.sessions {
             if self.sessions.get(&id).is_some_and(|session| session.claims.is_empty()) {
                 self.sessions.remove(&id);
@@ -66,7 +72,8 @@ impl Sessions {
     /// Ends a client and its sessions; what hung on them.
     pub(super) fn close(&mut self, client: u64) -> Vec<Claim> {
         let Some(gone) = self.clients.remove(&client) else { return Vec::new() };
-        let mut claims = gone.marked;
+        let marked = self.marked.extract_if(|_, (of, _)| *of == client);
+        let mut claims: Vec<_> = marked.map(|(owner, (_, name))| Claim { name, owner }).collect();
         for id in gone.sessions {
             let Some(session) = self.sessions.remove(&id) else { continue };
             claims.extend(session.claims.into_iter().map(|(owner, name)| Claim { name, owner }));
@@ -113,6 +120,30 @@ impl Sessions {
         let id = self.open(Some(client), ttl, now);
         self.clients.get_mut(&client)?.mains.insert(ttl, id);
         Some(id)
+    }
+
+    /// Whether a client has leases of this TTL on its main session.
+    pub(super) fn beats(&self, client: u64, ttl: Duration) -> bool {
+        let main = self.clients.get(&client).and_then(|client| client.mains.get(&ttl));
+        main.and_then(|id| self.sessions.get(id)).is_some_and(|session| !session.claims.is_empty())
+    }
+
+    /// The TTLs of a client's leases and, by `ttl_of`, of its entries; `None` in the plain face.
+    pub(super) fn ttls(
+        &self,
+        client: u64,
+        ttl_of: impl Fn(&Owner, &Name) -> Option<Duration>,
+    ) -> Option<HashSet<Duration>> {
+        let client = self.clients.get(&client).filter(|client| client.shared)?;
+        let mut ttls = HashSet::new();
+        for (id, session) in client.sessions.iter().filter_map(|id| Some((id, self.sessions.get(id)?))) {
+            if client.wait == Some(*id) {
+                ttls.extend(session.claims.iter().filter_map(|(owner, name)| ttl_of(owner, name)));
+            } else if !session.claims.is_empty() {
+                ttls.insert(session.ttl);
+            }
+        }
+        Some(ttls)
     }
 
     /// The session that a client's entries hang on, with its liveness renewed by
@@ -181,10 +212,14 @@ impl Sessions {
     /// Takes a revoked claim off: no beat of the session keeps it from now on.
     pub(super) fn mark(&mut self, id: Session, claim: &Claim) {
         let client = self.sessions.get(&id).and_then(|session| session.client);
-        if let Some(client) = client.and_then(|client| self.clients.get_mut(&client)) {
-            client.marked.push(claim.clone());
+        if let Some(client) = client.filter(|client| self.clients.contains_key(client)) {
+            self.marked.insert(claim.owner, (client, claim.name.clone()));
         }
         self.unhang(id, claim.owner);
+    }
+
+    pub(super) fn forget_mark(&mut self, owner: Owner) {
+        self.marked.remove(&owner);
     }
 
     pub(super) fn sent(&self, id: Session) -> Option<Instant> {

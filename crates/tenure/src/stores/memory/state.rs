@@ -5,7 +5,7 @@ use super::record::{Hold, Life, Record, wall};
 use super::sessions::Sessions;
 use crate::store::{
     Answer, Ask, Attended, Ending, Fact, Grant, Hint, MAX_ENTRIES, Outcome, PAGE, Page, Released, Renewal,
-    Renewed, Revoked, Session, Standing, Trust, Waiter,
+    Renewed, Revoked, Session, Standing, Terms, Trust, Waiter,
 };
 use crate::words::busy::{Busy, Why};
 use crate::words::clock::Instant;
@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 
 /// C4: a token may be forgotten when the wall clock is this far past it.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// C12: how many different TTLs a client may keep alive at a time.
+const MAX_TTLS: usize = 8;
 /// How many names each acquire looks at, in turn, for what can be forgotten:
 /// more than one, so that the sweep is faster than what grows.
 const SWEPT_PER_ACQUIRE: usize = 2;
@@ -38,6 +40,11 @@ pub(super) struct State {
 impl State {
     pub(super) fn connect(&mut self, shared_sessions: bool) -> u64 {
         self.sessions.connect(shared_sessions)
+    }
+
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> usize {
+        self.sessions.marks()
     }
 
     pub(super) fn is_connected(&self, client: u64) -> bool {
@@ -74,6 +81,7 @@ impl State {
                 Token::after(Some(record.token), self.wall_us)?
             }
         };
+        self.admit(client, &ask.terms)?;
         let mut hold = Hold {
             owner: claim.owner,
             label: ask.label,
@@ -108,9 +116,14 @@ impl State {
 
     fn enqueue_or_leave(&mut self, client: u64, ask: Ask, why: Why) -> Result<Answer> {
         let Claim { name, owner } = &ask.claim;
+        let queue = self.names.get(name).and_then(|record| record.queue.as_ref());
+        let is_new = ask.queue && queue.is_none_or(|queue| queue.place(*owner).is_none());
+        if is_new {
+            self.admit(client, &ask.terms)?;
+        }
         let record = self.names.get_mut(name).expect("a busy name has a record");
         let queue = record.queue.get_or_insert_default();
-        if ask.queue && queue.place(*owner).is_none() {
+        if is_new {
             if queue.len() >= MAX_ENTRIES as usize {
                 queue.drop_dead(&mut self.sessions, self.now);
             }
@@ -133,6 +146,29 @@ impl State {
             record.queue = None;
         }
         Ok(Answer::Busy(answer))
+    }
+
+    /// C12: in the shared face another TTL means another session to beat.
+    fn admit(&self, client: u64, terms: &Terms) -> Result<()> {
+        if terms.one_shot || self.sessions.beats(client, terms.ttl) {
+            return Ok(());
+        }
+        let ttl_of = |owner: &Owner, name: &Name| {
+            let record = self.names.get(name)?;
+            let held = record.hold.as_deref().filter(|hold| hold.owner == *owner);
+            let held = held.map(|hold| (hold.ttl, hold.one_shot));
+            let waits =
+                || record.queue.as_ref()?.get(*owner).map(|entry| (entry.terms.ttl, entry.terms.one_shot));
+            let (ttl, one_shot) = held.or_else(waits)?;
+            (!one_shot).then_some(ttl)
+        };
+        let Some(used) = self.sessions.ttls(client, ttl_of) else { return Ok(()) };
+        if used.len() >= MAX_TTLS && !used.contains(&terms.ttl) {
+            return Err(Error::invalid(format!(
+                "this client holds or waits for leases with {MAX_TTLS} different TTLs already: use one of them"
+            )));
+        }
+        Ok(())
     }
 
     pub(super) fn attend(&mut self, client: u64, entries: &[Claim]) -> Vec<Attended> {
@@ -415,7 +451,8 @@ impl State {
             // A token that cannot be minted is told to whoever asks for this name.
             let _ = self.advance(&name);
             if self.names.get(&name).is_some_and(|record| self.is_idle(record)) {
-                self.names.remove(&name);
+                let forgotten = self.names.remove(&name).and_then(|record| record.hold);
+                forgotten.inspect(|hold| hold.unhang(&mut self.sessions));
             } else if let Some(record) = self.names.get_mut(&name)
                 && record.held(&self.sessions, self.now).is_none()
                 && record.kept_back(self.now).is_none()

@@ -324,3 +324,53 @@ fn who_waits_for_what_is_kept_back_hears_how_long() {
     let [Attended::Waiting(busy)] = &attended[..] else { panic!("{attended:?}") };
     assert_eq!(busy.why, Why::KeptBack(TTL * 2));
 }
+
+#[test]
+fn a_ninth_ttl_on_sessions_is_refused_also_for_an_entry() {
+    let clock = Clock::manual();
+    let memory = Memory::with_shared_sessions(clock.clone());
+    let (client, other) = (memory.client(), memory.client());
+    let of = |name: &str, seconds: u64, queue| {
+        let mut ask = Ask { queue, ..ask(name) };
+        ask.terms.ttl = Duration::from_secs(seconds);
+        ask
+    };
+    granted(&other, &ask("waited for"));
+    let waits = of("waited for", 1, true);
+    assert!(matches!(at_once(client.acquire(waits.clone())), Ok(Answer::Busy(_))));
+    let held: Vec<_> = (2..=8).map(|seconds| of(&seconds.to_string(), seconds, false)).collect();
+    held.iter().for_each(|ask| drop(granted(&client, ask)));
+    for ninth in [of("9", 9, false), of("waited for", 9, true)] {
+        assert_eq!(at_once(client.acquire(ninth)).expect_err("refused").kind(), ErrorKind::Invalid);
+    }
+    granted(&client, &of("again", 1, false));
+    let mut one_shot = of("one-shot", 9, false);
+    one_shot.terms.one_shot = true;
+    granted(&client, &one_shot);
+    at_once(client.release(held[0].claim.clone(), Ending::Released)).expect("released");
+    granted(&client, &of("9", 9, false));
+    let plain = Memory::new(clock).client();
+    (1..=9).for_each(|seconds| drop(granted(&plain, &of(&seconds.to_string(), seconds, false))));
+}
+
+#[test]
+fn a_mark_is_forgotten_with_the_lease_that_it_was_set_on() {
+    let clock = Clock::manual();
+    let memory = Memory::with_shared_sessions(clock.clone());
+    let (client, other) = (memory.client(), memory.client());
+    let marks = || memory.server.lock().marks();
+    let mark = |ask: &Ask| {
+        let grant = granted(&client, ask);
+        at_once(other.revoke(ask.claim.name.clone(), grant.token, false)).expect("marked");
+    };
+    let (released, taken, closed) = (ask("released"), ask("taken"), ask("closed"));
+    [&released, &taken, &closed].into_iter().for_each(mark);
+    assert_eq!(marks(), 3);
+    at_once(client.release(released.claim, Ending::Released)).expect("released");
+    assert_eq!(marks(), 2);
+    clock.advance(TTL);
+    granted(&other, &ask("taken"));
+    assert_eq!(marks(), 1);
+    at_once(client.close()).expect("closed");
+    assert_eq!(marks(), 0);
+}

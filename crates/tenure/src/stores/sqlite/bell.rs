@@ -5,7 +5,7 @@ use super::client::Client;
 use super::database::{Database, Fault, Lane};
 use super::liveness::Process;
 use super::transaction::{HandOver, Transaction, sql};
-use crate::store::{ENTRY_LIFE, Hint, Session, trusted_part};
+use crate::store::{Hint, Session};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Owner};
 use crate::words::token::Token;
@@ -29,7 +29,7 @@ const HINTS: usize = 1_024;
 /// The socket of a client. Its path may be longer than a socket address can be, so the
 /// way leads over the descriptor of its directory.
 pub(super) fn socket_path(live: &OwnedFd, process: [u8; 16]) -> PathBuf {
-    format!("/proc/self/fd/{}/{}.sock", live.as_raw_fd(), Process::file_name(process)).into()
+    format!("/proc/self/fd/{}/{}", live.as_raw_fd(), Process::socket_name(process)).into()
 }
 
 /// Listens on a thread of its own until the receiver is dropped.
@@ -76,13 +76,13 @@ impl Bell {
     }
 
     fn bind(&self) -> Option<UnixDatagram> {
-        let live = self.client.live().ok()?;
         let process = self.client.liveness().ok()?.process.id;
-        let name = format!("{}.sock", Process::file_name(process));
+        let live = self.client.live().ok()?;
+        let name = Process::socket_name(process);
         // Of an earlier receiver of this same client, whose thread is about to end.
-        let _ = unlinkat(live, &name, AtFlags::empty());
-        let socket = UnixDatagram::bind(socket_path(live, process)).ok()?;
-        chmodat(live, &name, self.client.place.file_mode(), AtFlags::empty()).ok()?;
+        let _ = unlinkat(&live, &name, AtFlags::empty());
+        let socket = UnixDatagram::bind(socket_path(&live, process)).ok()?;
+        chmodat(&live, &name, self.client.place.file_mode(), AtFlags::empty()).ok()?;
         socket.set_nonblocking(true).ok()?;
         Some(socket)
     }
@@ -95,12 +95,11 @@ impl Bell {
             let Some(granted) = HandOver::decode(&message[..length]) else { continue };
             let host = &self.client.host;
             let grant = granted.grant(host);
-            let deadline = granted.until - (ENTRY_LIFE - trusted_part(ENTRY_LIFE)).as_nanos() as i64;
             let mut known = self.client.known();
-            if known.wait != Some(granted.session) || deadline <= host.now() {
+            if known.wait != Some(granted.session) || grant.trust.deadline() <= host.local(host.now()) {
                 continue;
             }
-            known.entries.remove(&granted.owner);
+            known.handed_over(granted.owner);
             drop(known);
             self.say(Hint::Granted(Claim { name: granted.name, owner: granted.owner }, grant));
         }
@@ -117,8 +116,7 @@ impl Bell {
 
     /// Looks at the names that are waited for; whether this client is next for one of them.
     fn look(&mut self, database: &mut Database) -> bool {
-        let entries: Vec<_> =
-            self.client.known().entries.iter().map(|(owner, name)| (*owner, name.clone())).collect();
+        let entries = self.client.known().waiting();
         let now = self.client.host.now();
         self.said.retain(|_, at| (now - *at).abs() < OTHERS);
         if entries.is_empty() {

@@ -1,10 +1,11 @@
 //! What the handles of one client share: who it is, and what it knows of its sessions.
 
+use super::grant::rounded;
 use super::host::Host;
 use super::liveness::{Liveness, Process};
-use super::place::Place;
+use super::place::{Identity, Place};
 use super::transaction::HandOver;
-use crate::store::{Session, Trust, trusted_part};
+use crate::store::{Ask, Session, Trust, trusted_part};
 use crate::words::error::{Error, Result};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Owner};
@@ -22,12 +23,13 @@ pub(super) struct Client {
     pub(super) host: Host,
     pub(super) place: Place,
     /// The directory of the liveness files; none where nothing can be written.
-    pub(super) live: Option<OwnedFd>,
+    live: Option<Mutex<Arc<OwnedFd>>>,
     /// The database as it was opened first.
-    pub(super) identity: (u64, u64),
+    pub(super) identity: Identity,
     pid: AtomicU32,
     liveness: Mutex<Option<Arc<Liveness>>>,
     sender: OnceLock<Option<UnixDatagram>>,
+    enqueueing: Mutex<()>,
     known: Mutex<Known>,
 }
 
@@ -43,9 +45,18 @@ pub(super) struct Known {
     pub(super) claims: HashMap<Owner, (Session, Name)>,
     /// The session of the entries.
     pub(super) wait: Option<Session>,
-    pub(super) entries: HashMap<Owner, Name>,
+    pub(super) entries: HashMap<Owner, Waiting>,
     /// When what is left behind is looked for next.
     pub(super) tidy_due: i64,
+}
+
+/// An entry, until it is gone or its grant was confirmed.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    name: Name,
+    /// None: a one-shot claim's, which needs no beats.
+    ttl: Option<i64>,
+    is_handed_over: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,15 +82,16 @@ pub(super) struct Hook {
 }
 
 impl Client {
-    pub(super) fn new(host: Host, place: Place, live: Option<OwnedFd>, identity: (u64, u64)) -> Client {
+    pub(super) fn new(host: Host, place: Place, live: Option<OwnedFd>, identity: Identity) -> Client {
         Client {
             host,
             place,
-            live,
+            live: live.map(|live| Mutex::new(Arc::new(live))),
             identity,
             pid: std::process::id().into(),
             liveness: Mutex::default(),
             sender: OnceLock::new(),
+            enqueueing: Mutex::default(),
             known: Mutex::default(),
         }
     }
@@ -99,9 +111,22 @@ impl Client {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Held by the one handle that registers an entry.
+    pub(super) fn enqueueing(&self) -> MutexGuard<'_, ()> {
+        self.enqueueing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.live.is_some()
+    }
+
     /// The directory of the liveness files.
-    pub(super) fn live(&self) -> Result<&OwnedFd> {
-        self.live.as_ref().ok_or_else(|| self.read_only())
+    pub(super) fn live(&self) -> Result<Arc<OwnedFd>> {
+        self.directory().map(|live| live.clone()).ok_or_else(|| self.read_only())
+    }
+
+    fn directory(&self) -> Option<MutexGuard<'_, Arc<OwnedFd>>> {
+        Some(self.live.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn read_only(&self) -> Error {
@@ -112,9 +137,17 @@ impl Client {
     pub(super) fn liveness(&self) -> Result<Arc<Liveness>> {
         let mut liveness = self.liveness.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(liveness) = &*liveness {
+            if !liveness.is_intact() {
+                return Err(Error::rejected(
+                    "something in this process closed a descriptor of this client that others know it is alive by: open another client",
+                ));
+            }
             return Ok(liveness.clone());
         }
-        let begun = Arc::new(Liveness::begin(&self.place, self.live()?)?);
+        let Some(mut directory) = self.directory() else { return Err(self.read_only()) };
+        // Opened anew, for somebody may have removed it since.
+        *directory = Arc::new(self.place.open_live()?);
+        let begun = Arc::new(Liveness::begin(&self.place, &directory)?);
         *liveness = Some(begun.clone());
         Ok(begun)
     }
@@ -125,12 +158,9 @@ impl Client {
     }
 
     pub(super) fn is_dead(&self, process: Option<Process>) -> bool {
-        match (process, &self.live) {
-            (Some(process), Some(live)) => {
-                self.own().is_none_or(|own| own.process.id != process.id) && process.is_dead(live)
-            }
-            _ => false,
-        }
+        let Some(process) = process else { return false };
+        self.own().is_none_or(|own| own.process.id != process.id)
+            && self.live().is_ok_and(|live| process.is_dead(&live))
     }
 
     pub(super) fn trust(&self, hook: Hook) -> Trust {
@@ -143,14 +173,14 @@ impl Client {
 
     /// Sends the grant to the socket of its client. It is a hint: lost, it delays.
     pub(super) fn tell(&self, granted: &HandOver) {
-        let (Some(process), Some(live)) = (granted.process, &self.live) else { return };
+        let (Some(process), Ok(live)) = (granted.process, self.live()) else { return };
         let sender = self.sender.get_or_init(|| {
             let sender = UnixDatagram::unbound().ok()?;
             sender.set_nonblocking(true).ok()?;
             Some(sender)
         });
         if let Some(sender) = sender {
-            let _ = sender.send_to(&granted.encode(), super::bell::socket_path(live, process.id));
+            let _ = sender.send_to(&granted.encode(), super::bell::socket_path(&live, process.id));
         }
     }
 }
@@ -165,14 +195,35 @@ impl Known {
 
     /// C12: another TTL means another session to beat.
     pub(super) fn admit(&self, ttl: i64) -> Result<()> {
-        let used: HashSet<i64> =
-            self.claims.values().filter_map(|(session, _)| Some(self.sessions.get(session)?.ttl)).collect();
+        let held = self.claims.values().filter_map(|(session, _)| Some(self.sessions.get(session)?.ttl));
+        let waiting = self.entries.values().filter_map(|entry| entry.ttl);
+        let used: HashSet<i64> = held.chain(waiting).collect();
         if used.len() >= MAX_TTLS && !used.contains(&ttl) {
             return Err(Error::invalid(format!(
-                "this client holds leases with {MAX_TTLS} different TTLs already: use one of them"
+                "this client holds or waits for leases with {MAX_TTLS} different TTLs already: use one of them"
             )));
         }
         Ok(())
+    }
+
+    /// An entry was committed.
+    pub(super) fn waits(&mut self, ask: &Ask) {
+        let ttl = (!ask.terms.one_shot).then(|| rounded(ask.terms.ttl));
+        let entry = Waiting { name: ask.claim.name.clone(), ttl, is_handed_over: false };
+        self.entries.insert(ask.claim.owner, entry);
+    }
+
+    /// The name was granted to an entry, whose TTL stays taken until that is confirmed.
+    pub(super) fn handed_over(&mut self, owner: Owner) {
+        if let Some(entry) = self.entries.get_mut(&owner) {
+            entry.is_handed_over = true;
+        }
+    }
+
+    /// The entries that wait, and for what.
+    pub(super) fn waiting(&self) -> Vec<(Owner, Name)> {
+        let waiting = self.entries.iter().filter(|(_, entry)| !entry.is_handed_over);
+        waiting.map(|(owner, entry)| (*owner, entry.name.clone())).collect()
     }
 
     /// A grant on this session was committed, or its renewal.
@@ -221,7 +272,8 @@ impl Known {
     /// Every claim, held or waiting.
     pub(super) fn all(&self) -> Vec<Claim> {
         let held = self.claims.iter().map(|(owner, (_, name))| (owner, name));
-        held.chain(&self.entries).map(|(owner, name)| Claim { name: name.clone(), owner: *owner }).collect()
+        let waiting = self.entries.iter().map(|(owner, entry)| (owner, &entry.name));
+        held.chain(waiting).map(|(owner, name)| Claim { name: name.clone(), owner: *owner }).collect()
     }
 
     /// The session ended.

@@ -2,12 +2,14 @@
 
 use super::classify::classify;
 use super::client::Client;
+use super::companions::{Companions, replaced};
 use super::gate::Gate;
-use super::place::Place;
+use super::place::{Identity, Place};
 use super::transaction::Transaction;
 use crate::words::error::{Error, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -76,9 +78,16 @@ impl From<Error> for Fault {
 pub(super) struct Database {
     pub(super) client: Arc<Client>,
     lane: Lane,
-    open: Option<(Connection, Option<Arc<Gate>>)>,
+    open: Option<Open>,
     durability: Option<Durability>,
     pub(super) guess: Guess,
+}
+
+/// Closed in this order.
+struct Open {
+    connection: Connection,
+    gate: Option<Arc<Gate>>,
+    companions: Arc<Companions>,
 }
 
 /// How sure the next commit has to be, going by the last one. A wrong guess costs a
@@ -102,19 +111,23 @@ impl Database {
     /// Runs `work` in a snapshot.
     pub(super) fn read<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
         let client = self.client.clone();
-        let (connection, _) = self.connection()?;
-        let told = |error| classify(&client.place, error);
-        connection.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(told)?;
-        let done = work(&transaction(connection, &client, false));
-        connection.prepare_cached("ROLLBACK").and_then(|mut end| end.execute([])).map_err(told)?;
+        let connection = self.connection()?;
+        let run = |sql| connection.prepare_cached(sql)?.execute([]);
+        let done = run("BEGIN").map_err(Fault::from).and_then(|_| {
+            let done = work(&transaction(connection, &client, false));
+            run("ROLLBACK")?;
+            done
+        });
+        self.leave();
         done.map_err(|fault| fault.told(&client.place))
     }
 
     /// Runs `work` as it is, each statement in a snapshot of its own.
     pub(super) fn glance<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
         let client = self.client.clone();
-        let (connection, _) = self.connection()?;
-        work(&transaction(connection, &client, false)).map_err(|fault| fault.told(&client.place))
+        let done = work(&transaction(self.connection()?, &client, false));
+        self.leave();
+        done.map_err(|fault| fault.told(&client.place))
     }
 
     /// Runs `work` in a write transaction, and once more where it has to be surer than
@@ -125,15 +138,18 @@ impl Database {
         mut work: impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T> {
         let client = self.client.clone();
-        if client.live.is_none() {
+        if !client.is_writable() {
             return Err(client.read_only());
         }
-        let gate = self.connection()?.1.clone();
+        self.connection()?;
+        let gate = self.open.as_ref().and_then(|open| open.gate.clone());
         // Kept when it begins again: others would get in between.
         let _passed = gate.as_deref().and_then(Gate::pass);
         let mut durability = first;
         loop {
-            match self.attempt(durability, &client, &mut work) {
+            let done = self.attempt(durability, &client, &mut work);
+            self.leave();
+            match done {
                 Err(Fault::Undurable) if durability == Durability::Process => {
                     durability = Durability::Machine
                 }
@@ -148,21 +164,21 @@ impl Database {
         client: &Client,
         work: &mut impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let is_new = self.durability.replace(durability) != Some(durability);
-        let Some((connection, _)) = &self.open else { return Err(Fault::Undurable) };
-        if is_new {
+        let Some(Open { connection, .. }) = &self.open else { return Err(Fault::Undurable) };
+        if self.durability != Some(durability) {
             // It cannot be changed inside a transaction.
             connection.execute_batch(match durability {
                 Durability::Process => "PRAGMA synchronous = NORMAL",
                 Durability::Machine => "PRAGMA synchronous = FULL",
             })?;
+            self.durability = Some(durability);
         }
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let transaction = transaction(connection, client, durability == Durability::Machine);
         let done = work(&transaction)
             .and_then(|done| Ok(connection.prepare_cached("COMMIT")?.execute([]).map(|_| done)?));
         if done.is_err() && !connection.is_autocommit() {
-            connection.execute_batch("ROLLBACK")?;
+            let _ = connection.execute_batch("ROLLBACK");
         }
         if done.is_ok() {
             transaction.handed_over.borrow().iter().for_each(|granted| client.tell(granted));
@@ -170,31 +186,48 @@ impl Database {
         done
     }
 
+    /// A connection that could not leave its transaction would keep others out, and refuse
+    /// every further one: the next call opens another.
+    fn leave(&mut self) {
+        if self.open.as_ref().is_some_and(|open| !open.connection.is_autocommit()) {
+            (self.open, self.durability) = (None, None);
+        }
+    }
+
     /// The connection, as long as the file behind the name is the one that was opened:
     /// who goes on with another one shares nothing with those who open it now.
-    fn connection(&mut self) -> Result<&(Connection, Option<Arc<Gate>>)> {
-        let place = &self.client.place;
-        if place.identity().ok() != Some(self.client.identity) {
-            return Err(Error::rejected(format!(
-                "{} was replaced or deleted while it was in use: start what uses it anew",
-                place.file.display()
-            )));
+    fn connection(&mut self) -> Result<&Connection> {
+        let (place, identity) = (&self.client.place, self.client.identity);
+        match place.identity() {
+            Ok(found) if found == identity => {}
+            Err(Errno::MLINK) => return Err(place.failed("", Errno::MLINK)),
+            _ => return Err(replaced(place, "")),
         }
-        if self.open.is_none() {
-            self.open = Some(match (self.client.live.is_some(), self.lane) {
-                (false, _) | (_, Lane::Watch) => (look(place)?, None),
-                (_, Lane::Requests) => (connect(place)?, Some(Arc::new(Gate::new(place)?))),
-                (_, Lane::Beats) => {
-                    let beats = connect(place)?;
-                    // Checkpoints wait for the disk: left to the requests while there are any.
-                    beats
-                        .pragma_update(None, "wal_autocheckpoint", 4_000)
-                        .map_err(|error| classify(place, error))?;
-                    (beats, None)
-                }
-            });
+        match &self.open {
+            Some(open) => open.companions.check(place)?,
+            None => self.open = Some(self.open()?),
         }
-        Ok(self.open.as_ref().expect("it was opened just now"))
+        Ok(&self.open.as_ref().expect("it was opened just now").connection)
+    }
+
+    fn open(&self) -> Result<Open> {
+        let (place, identity) = (&self.client.place, self.client.identity);
+        Companions::find(place, identity)?;
+        let (connection, gate) = match (self.client.is_writable(), self.lane) {
+            (false, _) | (_, Lane::Watch) => (look(place)?, None),
+            (_, Lane::Requests) => (connect(place)?, Some(Arc::new(Gate::new(place)?))),
+            (_, Lane::Beats) => (connect(place)?, None),
+        };
+        let prepared = || {
+            if self.lane == Lane::Beats {
+                // Checkpoints wait for the disk: left to the requests while there are any.
+                connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+            }
+            touch(&connection)
+        };
+        prepared().map_err(|error| classify(place, error))?;
+        let companions = Companions::opened(place, identity)?;
+        Ok(Open { connection, gate, companions })
     }
 }
 
@@ -203,15 +236,15 @@ fn transaction<'a>(connection: &'a Connection, client: &'a Client, durable: bool
 }
 
 /// Opens the database, makes it where it is missing, and tells which file it is.
-pub(super) fn create(place: &Place) -> Result<(u64, u64)> {
+pub(super) fn create(place: &Place) -> Result<Identity> {
     // The switch to WAL fails where two do it at a time: one after the other (C14: with
     // a definite mode, which SQLite gives to its companions as well).
     let gate = Gate::new(place)?;
     let _passed = gate.pass();
     match place.identity() {
-        Ok(_) => {}
+        Ok(identity) => drop(Companions::find(place, identity)?),
         // Never opened while SQLite has it open: closing it would drop SQLite's locks.
-        Err(rustix::io::Errno::NOENT) => drop(place.open_file("")?),
+        Err(Errno::NOENT) => drop(place.open_file("")?),
         Err(error) => return Err(place.failed("", error)),
     }
     let connection = connect(place)?;
@@ -266,7 +299,7 @@ pub(super) fn look(place: &Place) -> Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let looked = opened(&place.file, flags).and_then(|connection| {
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        touch(&connection)?;
         Ok(connection)
     });
     looked.map_err(|error| match error.sqlite_error_code() {
@@ -276,6 +309,11 @@ pub(super) fn look(place: &Place) -> Result<Connection> {
         )),
         _ => classify(place, error),
     })
+}
+
+/// Reads something, for SQLite opens nothing before.
+fn touch(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
 fn opened(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {

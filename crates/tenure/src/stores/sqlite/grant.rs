@@ -7,6 +7,7 @@ use crate::store::{
     Answer, Ask, Attended, ENTRY_LIFE, Grant, MAX_ENTRIES, Session, Terms, Trust, trusted_part,
 };
 use crate::words::busy::{Busy, Why};
+use crate::words::clock::Instant;
 use crate::words::error::{Error, Result};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Label, Owner};
@@ -41,6 +42,9 @@ impl Database {
         {
             return Ok(Answer::Busy(busy));
         }
+        // Two handles would open a wait session each, and only one of them is kept alive.
+        let client = self.client.clone();
+        let _alone = ask.queue.then(|| client.enqueueing());
         let guess = self.guess.ask;
         let (answer, learnt) = self.write(guess, |transaction| transaction.acquire(ask, sent))?;
         self.guess.ask = match answer {
@@ -53,7 +57,7 @@ impl Database {
             Learnt::Holds(hook) => known.confirmed(&ask.claim, hook),
             Learnt::Waits(session) => {
                 known.wait = Some(session);
-                known.entries.insert(ask.claim.owner, ask.claim.name.clone());
+                known.waits(ask);
             }
         }
         Ok(answer)
@@ -78,8 +82,10 @@ impl Database {
             known.ended(wait);
         }
         for (claim, answer) in entries.iter().zip(&answers) {
-            if matches!(answer, Attended::Granted(_) | Attended::Gone) {
-                known.entries.remove(&claim.owner);
+            match answer {
+                Attended::Granted(_) => known.handed_over(claim.owner),
+                Attended::Gone => drop(known.entries.remove(&claim.owner)),
+                Attended::Waiting(_) | Attended::Unknown(_) => {}
             }
         }
         Ok(answers)
@@ -178,6 +184,15 @@ impl Transaction<'_> {
         Ok(Settled::Free { before, is_queued: false })
     }
 
+    /// Hands a name on that was given up. That no token can be minted is no reason to keep it:
+    /// the waiters stay, and hear so when they attend.
+    pub(super) fn hand_on(&self, name: &Name) -> Result<(), Fault> {
+        match self.settle(name, None) {
+            Ok(_) | Err(Fault::Told(_)) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
     /// The grant stands on the rest of the entry's life as it is now: what its client
     /// does for its other entries does not prolong it.
     fn hand_over(&self, name: &Name, before: Option<&Lease>, entry: &Entry) -> Result<(), Fault> {
@@ -245,6 +260,9 @@ impl Transaction<'_> {
 
     fn enqueue(&self, ask: &Ask) -> Result<Session, Fault> {
         let Claim { name, owner } = &ask.claim;
+        if !ask.terms.one_shot {
+            self.client.known().admit(rounded(ask.terms.ttl))?;
+        }
         let length = || {
             Ok::<_, Fault>(self.first(sql!("length"), &[&name.as_str()], |row| row.get(0))?.unwrap_or(0u32))
         };
@@ -301,8 +319,7 @@ impl Transaction<'_> {
     fn grant_of(&self, lease: &Lease) -> Grant {
         let handed_over = lease.is_unconfirmed();
         let life = if handed_over { ENTRY_LIFE } else { nanos(lease.ttl) };
-        let sent = self.client.host.local(lease.ends()) - life;
-        let trust = Trust { session: lease.session, sent, validity: trusted_part(life) };
+        let trust = until(lease.session, self.client.host.local(lease.ends()), life);
         Grant { token: lease.token, ttl: nanos(lease.ttl), trust, handed_over }
     }
 }
@@ -310,10 +327,16 @@ impl Transaction<'_> {
 impl HandOver {
     /// The same grant as [`Transaction::grant_of`] reads from the row.
     pub(super) fn grant(&self, host: &super::host::Host) -> Grant {
-        let sent = host.local(self.until) - ENTRY_LIFE;
-        let trust = Trust { session: Some(self.session), sent, validity: trusted_part(ENTRY_LIFE) };
+        let trust = until(Some(self.session), host.local(self.until), ENTRY_LIFE);
         Grant { token: self.token, ttl: nanos(self.ttl), trust, handed_over: true }
     }
+}
+
+/// What ends then and was given for `life` at most. A mark may end it sooner after boot
+/// than its TTL is long: it is counted from boot then.
+fn until(session: Option<Session>, ends: Instant, life: Duration) -> Trust {
+    let sent = ends - life;
+    Trust { session, sent, validity: trusted_part(ends - sent) }
 }
 
 struct Seat<'a> {

@@ -16,10 +16,15 @@ pub(super) struct Process {
     pub(super) inode: i64,
 }
 
+const SOCKET: &str = ".sock";
+
 impl Process {
-    /// The name of its file; its socket is this with `.sock`.
     pub(super) fn file_name(id: [u8; 16]) -> String {
         Owner::from_bytes(id).to_string()
+    }
+
+    pub(super) fn socket_name(id: [u8; 16]) -> String {
+        Process::file_name(id) + SOCKET
     }
 
     /// Death is concluded only from a lock on the very file that was stored. A missing
@@ -88,10 +93,8 @@ impl Liveness {
 
     /// Removes the file while its lock is held, so nobody concludes anything from it.
     pub(super) fn remove(&self, directory: &OwnedFd) {
-        let name = Process::file_name(self.process.id);
-        if names(directory, &name, &self.process) {
-            // What cannot be removed now is swept later.
-            let _ = unlinkat(directory, name, AtFlags::empty());
+        if names(directory, &Process::file_name(self.process.id), &self.process) {
+            remove(directory, self.process.id);
         }
     }
 }
@@ -106,7 +109,15 @@ impl Dead {
     pub(super) fn find(directory: &OwnedFd) -> Dead {
         let mut dead = Vec::new();
         let files = rustix::fs::Dir::read_from(directory).into_iter().flatten().flatten();
-        for name in files.filter_map(|entry| entry.file_name().to_str().ok()?.parse::<Owner>().ok()) {
+        for name in files.filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok()) {
+            if let Some(Ok(orphan)) = name.strip_suffix(SOCKET).map(str::parse::<Owner>) {
+                // A socket is bound after its liveness file was made: without one it is nobody's.
+                if !is_there(directory, &orphan.to_string()) {
+                    let _ = unlinkat(directory, name, AtFlags::empty());
+                }
+                continue;
+            }
+            let Ok(name) = name.parse::<Owner>() else { continue };
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let Ok(file) = openat(directory, name.to_string(), flags, Mode::empty()) else { continue };
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -131,12 +142,19 @@ impl Dead {
 
     /// To be called after their sessions ended: without its file a process counts as alive.
     pub(super) fn remove(self, directory: &OwnedFd) {
-        for process in self.processes() {
-            let name = Process::file_name(process.id);
-            let _ = unlinkat(directory, format!("{name}.sock"), AtFlags::empty());
-            let _ = unlinkat(directory, name, AtFlags::empty());
-        }
+        self.processes().for_each(|process| remove(directory, process.id));
     }
+}
+
+/// The socket first, so that a liveness file tells of it. What cannot be removed now is swept later.
+fn remove(directory: &OwnedFd, id: [u8; 16]) {
+    let _ = unlinkat(directory, Process::socket_name(id), AtFlags::empty());
+    let _ = unlinkat(directory, Process::file_name(id), AtFlags::empty());
+}
+
+fn is_there(directory: &OwnedFd, name: &str) -> bool {
+    // Whatever else may be wrong says nothing.
+    !matches!(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
 
 /// Whether the name still stands for this file.

@@ -51,7 +51,7 @@ impl Database {
             })?;
             let [held, names, waiting, sessions] =
                 counts.unwrap_or_default().map(|count: i64| count.to_string());
-            let rights = if client.live.is_some() { "read and write" } else { "read" };
+            let rights = if client.is_writable() { "read and write" } else { "read" };
             Ok(vec![
                 fact("path", client.place.file.display().to_string()),
                 fact("file_system", client.place.file_system.to_owned()),

@@ -11,6 +11,7 @@
 mod bell;
 mod classify;
 mod client;
+mod companions;
 mod database;
 mod gate;
 mod grant;
@@ -133,7 +134,7 @@ impl Sqlite {
     fn tidy(&self) {
         let now = self.client.host.now();
         let mut known = self.client.known();
-        if known.tidy_due <= now && self.client.live.is_some() {
+        if known.tidy_due <= now && self.client.is_writable() {
             known.tidy_due = now.saturating_add(60_000_000_000);
             drop(known);
             // Nobody waits for it; what fails is tried again in a minute.

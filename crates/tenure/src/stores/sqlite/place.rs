@@ -2,7 +2,7 @@
 
 use crate::words::address::{Address, decode};
 use crate::words::error::{Error, Result};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, openat, statat, statx};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -20,6 +20,9 @@ pub(super) type FileSystemOf = fn(&Path) -> std::result::Result<u64, Errno>;
 pub(super) fn file_system_of(path: &Path) -> std::result::Result<u64, Errno> {
     Ok(rustix::fs::statfs(path)?.f_type as u64)
 }
+
+/// Device and inode.
+pub(super) type Identity = (u64, u64);
 
 /// A file in a directory that was found fit.
 #[derive(Debug, Clone)]
@@ -88,7 +91,14 @@ impl Place {
             ));
         }
         let file_system = allowed(file_system_of(&directory).map_err(|error| told(&error))?, &directory)?;
-        Ok(Place { file: directory.join(name), file_system, is_shared })
+        let file = directory.join(name);
+        if is_mounted(&file) {
+            return rejected(format!(
+                "{} is mounted by itself, and so not beside the files that others use with it: mount its directory",
+                file.display()
+            ));
+        }
+        Ok(Place { file, file_system, is_shared })
     }
 
     /// Whether this user may write the file and make others beside it.
@@ -151,10 +161,19 @@ impl Place {
     }
 
     /// Which file stands behind the name of the database, links not followed.
-    pub(super) fn identity(&self) -> std::result::Result<(u64, u64), Errno> {
-        let stat = statat(rustix::fs::CWD, &self.file, AtFlags::SYMLINK_NOFOLLOW)?;
+    pub(super) fn identity(&self) -> std::result::Result<Identity, Errno> {
+        self.identity_of("")
+    }
+
+    /// Which file stands behind the name with this suffix.
+    pub(super) fn identity_of(&self, suffix: &str) -> std::result::Result<Identity, Errno> {
+        let stat = statat(rustix::fs::CWD, self.beside(suffix), AtFlags::SYMLINK_NOFOLLOW)?;
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink {
             return Err(Errno::LOOP);
+        }
+        // Each name has a write-ahead log of its own.
+        if stat.st_nlink > 1 {
+            return Err(Errno::MLINK);
         }
         Ok((stat.st_dev, stat.st_ino))
     }
@@ -178,6 +197,9 @@ impl Place {
             Errno::LOOP => Error::rejected(format!(
                 "{path} is a symbolic link, which is not followed: name the file itself"
             )),
+            Errno::MLINK => Error::rejected(format!(
+                "{path} has another name (a hard link), and leases are shared by those alone who use the same one: remove the other"
+            )),
             Errno::NOSPC | Errno::DQUOT => Error::unavailable(format!("the disk of {path} is full")),
             Errno::ISDIR | Errno::NOTDIR | Errno::NXIO => {
                 Error::rejected(format!("{path} is not of the kind of file that it has to be"))
@@ -190,6 +212,12 @@ impl Place {
 /// Whether the directory of this file is made where it is missing: of the default one.
 pub(super) fn makes_directory(file: &Path) -> bool {
     file.ends_with("tenure/leases.db")
+}
+
+/// A mount ends at this very file. Kernels before 5.8 do not tell.
+fn is_mounted(file: &Path) -> bool {
+    statx(rustix::fs::CWD, file, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())
+        .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// `$XDG_STATE_HOME/tenure/leases.db`. By its specification a variable that is empty or

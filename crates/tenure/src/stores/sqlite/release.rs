@@ -8,7 +8,6 @@ use crate::words::error::{Reason, Result};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Owner};
 use crate::words::token::Token;
-use rustix::fs::{AtFlags, unlinkat};
 
 /// C4: a token may be forgotten when the wall clock is this far past it, in microseconds.
 const TOKEN_LIFE: i64 = 24 * HOUR;
@@ -31,12 +30,10 @@ impl Database {
     /// Ends the sessions of this client.
     pub(super) fn close(&mut self) -> Result<()> {
         let client = self.client.clone();
-        if let (Some(own), Some(live)) = (client.own(), &client.live) {
+        if let (Some(own), Ok(live)) = (client.own(), client.live()) {
             let claims = client.known().all();
             self.write(Durability::Process, |transaction| transaction.close(&own.process, &claims))?;
-            own.remove(live);
-            // It is there only if somebody waited.
-            let _ = unlinkat(live, format!("{}.sock", Process::file_name(own.process.id)), AtFlags::empty());
+            own.remove(&live);
         }
         let mut known = client.known();
         *known = Default::default();
@@ -57,14 +54,14 @@ impl Database {
         // A due time beyond an hour was written by a clock that has been set back since.
         if wait <= 0 || wait > HOUR {
             let live = client.live()?;
-            let dead = Dead::find(live);
+            let dead = Dead::find(&live);
             wait = self.write(Durability::Process, |transaction| {
                 for process in dead.processes() {
                     transaction.forget_process(process)?;
                 }
                 transaction.tidy(&after, wall)
             })?;
-            dead.remove(live);
+            dead.remove(&live);
         }
         client.known().tidy_due = client.host.now().saturating_add(wait.saturating_mul(1_000));
         Ok(())
@@ -108,7 +105,7 @@ impl Transaction<'_> {
             lease => Released::Gone(lease.as_ref().and_then(|lease| lease.how_lost(*owner))),
         };
         if is_queued {
-            self.settle(name, None)?;
+            self.hand_on(name)?;
         }
         Ok((released, is_queued))
     }
@@ -119,7 +116,7 @@ impl Transaction<'_> {
         if holder.is_none() && lease.token == token && self.kept_back(&lease).is_some() {
             self.end(&lease)?;
             self.free(name, false, None)?;
-            self.settle(name, None)?;
+            self.hand_on(name)?;
             return Ok(Revoked::Freed);
         }
         let Some(holder) = holder.filter(|_| lease.token == token) else {
@@ -136,7 +133,7 @@ impl Transaction<'_> {
         if !at_once {
             return Ok(Revoked::Marked(nanos(lease.ends() - self.now)));
         }
-        self.settle(name, None)?;
+        self.hand_on(name)?;
         Ok(Revoked::Freed)
     }
 

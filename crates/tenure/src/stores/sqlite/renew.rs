@@ -5,7 +5,7 @@ use super::database::{Database, Durability, Fault};
 use super::grant::rounded;
 use super::transaction::{Transaction, sql};
 use crate::store::{Outcome, Renewal, Renewed, Session};
-use crate::words::error::{Reason, Result};
+use crate::words::error::{Error, Reason, Result};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Owner};
 use std::collections::hash_map::Entry;
@@ -23,9 +23,16 @@ struct Beat {
     shown: Option<HashMap<Owner, Name>>,
 }
 
+/// How one lease of a batch stands.
+enum Stands {
+    Kept(Hook),
+    Lost(Reason),
+    Unknown(Error),
+}
+
 /// A batch as it was committed.
 struct Batch {
-    outcomes: Vec<std::result::Result<Hook, Reason>>,
+    outcomes: Vec<Stands>,
     /// `None`: it ended.
     beats: HashMap<Session, Option<Beat>>,
     now: i64,
@@ -68,13 +75,14 @@ impl Database {
         }
         let outcomes =
             leases.iter().zip(&plan.on).zip(batch.outcomes).map(|((lease, on), outcome)| match outcome {
-                Ok(hook) => {
+                Stands::Kept(hook) => {
                     if *on != Some(hook.session) {
                         known.confirmed(&lease.claim, hook);
                     }
                     Outcome::Kept(client.trust(hook))
                 }
-                Err(reason) => {
+                Stands::Unknown(error) => Outcome::Unknown(error),
+                Stands::Lost(reason) => {
                     known.forget(lease.claim.owner);
                     Outcome::Lost(reason)
                 }
@@ -112,11 +120,15 @@ impl Transaction<'_> {
                     beat.shown.as_ref().is_none_or(|shown| shown.contains_key(&lease.claim.owner))
                 };
                 if let Some(beat) = beat.as_mut().filter(stands) {
-                    batch.outcomes.push(Ok(beat.hook));
+                    batch.outcomes.push(Stands::Kept(beat.hook));
                     continue;
                 }
             }
-            batch.outcomes.push(self.renew_one(lease, sent)?);
+            batch.outcomes.push(match self.renew_one(lease, sent) {
+                // It wrote nothing, and is no reason to keep the others from their renewals.
+                Err(Fault::Told(error)) => Stands::Unknown(error),
+                stands => stands?,
+            });
         }
         Ok(batch)
     }
@@ -147,18 +159,18 @@ impl Transaction<'_> {
 
     /// Renews what is not known to hang on a session of this client: a grant that was
     /// handed over, a one-shot claim, or one that was lost; and tells how it was lost.
-    fn renew_one(&self, lease: &Renewal, sent: i64) -> Result<std::result::Result<Hook, Reason>, Fault> {
+    fn renew_one(&self, lease: &Renewal, sent: i64) -> Result<Stands, Fault> {
         let Claim { name, owner } = &lease.claim;
-        let Some(row) = self.lease(name)? else { return Ok(Err(Reason::Vanished)) };
+        let Some(row) = self.lease(name)? else { return Ok(Stands::Lost(Reason::Vanished)) };
         let is_held = self.is_held(&row);
         if row.owner != Some(*owner) {
             let unknown = if is_held { Reason::Taken } else { Reason::Vanished };
-            return Ok(Err(row.how_lost(*owner).unwrap_or(unknown)));
+            return Ok(Stands::Lost(row.how_lost(*owner).unwrap_or(unknown)));
         }
         match (row.marked, is_held) {
-            (true, _) => Ok(Err(Reason::Revoked)),
-            (_, false) => Ok(Err(Reason::Expired)),
-            _ => self.keep(&row, rounded(lease.ttl), sent).map(Ok),
+            (true, _) => Ok(Stands::Lost(Reason::Revoked)),
+            (_, false) => Ok(Stands::Lost(Reason::Expired)),
+            _ => self.keep(&row, rounded(lease.ttl), sent).map(Stands::Kept),
         }
     }
 }

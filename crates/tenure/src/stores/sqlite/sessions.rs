@@ -11,6 +11,8 @@ impl Transaction<'_> {
     /// The session for grants of this TTL, opened where there is none. A grant that follows
     /// closely on a confirmed renewal stands on that and spares a write.
     pub(super) fn hook(&self, ttl: i64, sent: i64) -> Result<Hook, Fault> {
+        // Else the grant hangs on a session that others may take for dead at any moment.
+        self.client.liveness()?;
         let current = self.client.known().current(ttl);
         if let Some(hook) = current {
             let is_fresh = self.now - hook.sent <= ttl / 10;

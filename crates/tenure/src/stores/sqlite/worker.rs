@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use tokio::sync::oneshot;
 
-/// C12: how many calls may wait for the thread. Clean-ups come on top, and have a limit of
-/// their own with those who make them.
+/// C12: how many calls may wait for the thread.
 const QUEUE_LIMIT: usize = 20_000;
+/// How many may wait when the last of them clean something up. Who makes clean-ups has a
+/// limit of its own, but makes each again and again for as long as the gate is shut.
+const CLEAN_UP_LIMIT: usize = 2 * QUEUE_LIMIT;
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
@@ -64,8 +66,9 @@ impl Worker {
             let error = "this handle was made before fork: a child opens a client of its own";
             return failed(Error::unavailable(error));
         }
-        if orphan == Orphan::Skip && self.waiting.load(Ordering::Relaxed) >= QUEUE_LIMIT {
-            return failed(Error::unavailable(format!("{QUEUE_LIMIT} calls wait for the database already")));
+        let limit = if orphan == Orphan::Skip { QUEUE_LIMIT } else { CLEAN_UP_LIMIT };
+        if self.waiting.load(Ordering::Relaxed) >= limit {
+            return failed(Error::unavailable(format!("{limit} calls wait for the database already")));
         }
         let (reply, answer) = oneshot::channel();
         let waits = Waits::new(&self.waiting);
