@@ -339,7 +339,7 @@ fn a_ninth_ttl_on_sessions_is_refused_also_for_an_entry() {
     let waits = of("waited for", 1, true);
     assert!(matches!(at_once(client.acquire(waits.clone())), Ok(Answer::Busy(_))));
     let held: Vec<_> = (2..=8).map(|seconds| of(&seconds.to_string(), seconds, false)).collect();
-    held.iter().for_each(|ask| drop(granted(&client, ask)));
+    held.iter().for_each(|ask| _ = granted(&client, ask));
     for ninth in [of("9", 9, false), of("waited for", 9, true)] {
         assert_eq!(at_once(client.acquire(ninth)).expect_err("refused").kind(), ErrorKind::Invalid);
     }
@@ -350,7 +350,7 @@ fn a_ninth_ttl_on_sessions_is_refused_also_for_an_entry() {
     at_once(client.release(held[0].claim.clone(), Ending::Released)).expect("released");
     granted(&client, &of("9", 9, false));
     let plain = Memory::new(clock).client();
-    (1..=9).for_each(|seconds| drop(granted(&plain, &of(&seconds.to_string(), seconds, false))));
+    (1..=9).for_each(|seconds| _ = granted(&plain, &of(&seconds.to_string(), seconds, false)));
 }
 
 #[test]

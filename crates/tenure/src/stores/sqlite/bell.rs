@@ -3,7 +3,7 @@
 
 use super::client::Client;
 use super::database::{Database, Fault, Lane};
-use super::liveness::Process;
+use super::liveness::{Process, is_unlocked};
 use super::transaction::{HandOver, Transaction, sql};
 use crate::store::{Hint, Session};
 use crate::words::name::Name;
@@ -19,10 +19,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// How often the client that is next looks whether the holder died.
-const NEXT: i64 = 25_000_000;
+/// How often the client that is next asks the kernel whether the holder lives, one
+/// system call; and how often it looks into the database.
+const PULSE: i64 = 5_000_000;
+const NEXT: i64 = 100_000_000;
 /// How often the others look, and how often the same thing is said again.
 const OTHERS: i64 = 500_000_000;
+/// C12: how many holders are watched at a time; the others are found by the looks.
+const WATCHED: usize = 64;
 /// C12: hints that nobody took yet.
 const HINTS: usize = 1_024;
 
@@ -36,7 +40,8 @@ pub(super) fn socket_path(live: &OwnedFd, process: [u8; 16]) -> PathBuf {
 pub(super) fn listen(client: Arc<Client>) -> mpsc::Receiver<Hint> {
     let (hints, receiver) = mpsc::channel(HINTS);
     if !client.is_inherited() {
-        let bell = move || Bell { hints, missed: false, said: HashMap::new(), client }.run();
+        let bell =
+            move || Bell { hints, missed: false, said: HashMap::new(), holders: Vec::new(), client }.run();
         // Without the thread the entries are still attended to, twice a second.
         let _ = std::thread::Builder::new().name("tenure-sqlite-bell".to_owned()).spawn(bell);
     }
@@ -50,13 +55,15 @@ struct Bell {
     missed: bool,
     /// Names that were said to be worth a look, and when.
     said: HashMap<Name, i64>,
+    /// The liveness files of those whom this client is next to.
+    holders: Vec<OwnedFd>,
 }
 
 impl Bell {
     fn run(mut self) {
         let socket = self.bind();
         let mut database = Database::new(self.client.clone(), Lane::Watch);
-        let mut pause = NEXT;
+        let mut pause = 0;
         let mut due = self.client.host.now();
         while !self.hints.is_closed() {
             let timeout = Timespec { tv_sec: 0, tv_nsec: pause.clamp(0, OTHERS) };
@@ -65,13 +72,16 @@ impl Bell {
             let _ = poll(ready.as_mut_slice(), Some(&timeout));
             self.hear(socket.as_ref());
             let now = self.client.host.now();
-            if now >= due || due - now > OTHERS {
+            if now >= due || due - now > OTHERS || self.holders.iter().any(is_unlocked) {
                 let is_next = self.look(&mut database);
                 let cost = self.client.host.now() - now;
                 // However much there is to look at: a tenth of a processor at most.
                 due = now + (cost * 10).max(if is_next { NEXT } else { OTHERS });
             }
             pause = due - self.client.host.now();
+            if !self.holders.is_empty() {
+                pause = pause.min(PULSE);
+            }
         }
     }
 
@@ -116,6 +126,7 @@ impl Bell {
 
     /// Looks at the names that are waited for; whether this client is next for one of them.
     fn look(&mut self, database: &mut Database) -> bool {
+        self.holders.clear();
         let entries = self.client.known().waiting();
         let now = self.client.host.now();
         self.said.retain(|_, at| (now - *at).abs() < OTHERS);
@@ -131,6 +142,8 @@ impl Bell {
         let mut is_next = false;
         for ((_, name), look) in entries.into_iter().zip(looked) {
             is_next |= look.is_next;
+            let live = self.client.live().ok().filter(|_| self.holders.len() < WATCHED);
+            self.holders.extend(look.holder.and_then(|holder| holder.file(live.as_ref()?)));
             if look.is_news && self.said.insert(name.clone(), now).is_none() {
                 self.say(Hint::Look(name));
             }
@@ -142,6 +155,8 @@ impl Bell {
 struct Look {
     is_next: bool,
     is_news: bool,
+    /// Who holds it, where this client is next.
+    holder: Option<Process>,
 }
 
 impl Transaction<'_> {
@@ -151,8 +166,10 @@ impl Transaction<'_> {
         let lease = self.lease(name)?;
         // Granted, and the message was lost.
         let is_mine = lease.as_ref().is_some_and(|lease| lease.owner == Some(owner));
-        let is_free = lease.is_none_or(|lease| !self.is_held(&lease) && self.kept_back(&lease).is_none());
-        Ok(Look { is_next, is_news: is_mine || (is_free && (is_next || next.is_none())) })
+        let held = lease.as_ref().filter(|lease| self.is_held(lease));
+        let holder = held.filter(|_| is_next).and_then(|held| held.life?.process);
+        let is_free = held.is_none() && lease.as_ref().is_none_or(|lease| self.kept_back(lease).is_none());
+        Ok(Look { is_next, is_news: is_mine || (is_free && (is_next || next.is_none())), holder })
     }
 }
 

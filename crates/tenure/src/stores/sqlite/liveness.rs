@@ -27,15 +27,18 @@ impl Process {
         Process::file_name(id) + SOCKET
     }
 
-    /// Death is concluded only from a lock on the very file that was stored. A missing
-    /// file says nothing (somebody cleaned up), and seen through another overlay mount
-    /// the same name is another file that nobody locks.
-    pub(super) fn is_dead(&self, directory: &OwnedFd) -> bool {
+    /// Its file, if it is the very one that was stored. A missing file says nothing
+    /// (somebody cleaned up), and seen through another overlay mount the same name is
+    /// another file that nobody locks.
+    pub(super) fn file(&self, directory: &OwnedFd) -> Option<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let Ok(file) = openat(directory, Process::file_name(self.id), flags, Mode::empty()) else {
-            return false;
-        };
-        self.is_behind(&file) && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+        let file = openat(directory, Process::file_name(self.id), flags, Mode::empty()).ok()?;
+        self.is_behind(&file).then_some(file)
+    }
+
+    /// Death is concluded only from a lock on that file.
+    pub(super) fn is_dead(&self, directory: &OwnedFd) -> bool {
+        self.file(directory).is_some_and(|file| is_unlocked(&file))
     }
 
     fn is_behind(&self, file: impl AsFd) -> bool {
@@ -155,6 +158,11 @@ fn remove(directory: &OwnedFd, id: [u8; 16]) {
 fn is_there(directory: &OwnedFd, name: &str) -> bool {
     // Whatever else may be wrong says nothing.
     !matches!(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
+}
+
+/// Nobody holds its lock. On success this descriptor shares it until it is closed.
+pub(super) fn is_unlocked(file: &OwnedFd) -> bool {
+    flock(file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
 /// Whether the name still stands for this file.
