@@ -21,7 +21,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 /// How often the client that is next asks the kernel whether the holder lives, one
 /// system call; and how often it looks into the database.
-const PULSE: i64 = 5_000_000;
+const PULSE: i64 = 10_000_000;
 const NEXT: i64 = 100_000_000;
 /// How often the others look, and how often the same thing is said again.
 const OTHERS: i64 = 500_000_000;
