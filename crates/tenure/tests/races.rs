@@ -1,10 +1,9 @@
-//! Faults that an adversary found. Each test says what should hold.
+//! Races and rare orders of events between callers, the keeper and the store. Each test
+//! has seen the fault that its name excludes.
 #![cfg(feature = "conformance")]
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    dead_code,
-    unused_imports,
     reason = "a test that measures real time"
 )]
 
@@ -278,7 +277,7 @@ async fn dropping_a_lease_waits_for_no_observer() {
 #[tokio::test]
 async fn a_blocking_lease_may_be_dropped_inside_a_runtime() {
     let lease = std::thread::spawn(|| {
-        tenure::blocking::Client::connect("memory:adversary").unwrap().lease("x").acquire().unwrap()
+        tenure::blocking::Client::connect("memory:dropped-inside").unwrap().lease("x").acquire().unwrap()
     })
     .join()
     .unwrap();
