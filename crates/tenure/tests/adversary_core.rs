@@ -323,36 +323,6 @@ async fn an_option_that_is_wrongly_encoded_is_not_repeated() {
     assert!(!error.contains("hunter2"), "{error}");
 }
 
-/// C1, C2: a lease whose TTL is longer than the machine is up (here: 1000 s).
-#[tokio::test]
-async fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
-    let clock = Clock::manual();
-    for memory in [Memory::new(clock.clone()), Memory::with_shared_sessions(clock.clone())] {
-        let (a, b) = (memory.client(), memory.client());
-        let name = Name::new("x").unwrap();
-        let ask = |queue| Ask {
-            claim: Claim::fresh(name.clone()),
-            label: tenure::Label::new("a").unwrap(),
-            terms: Terms::of(Duration::from_secs(3600)),
-            queue,
-        };
-        let (held, waits) = (ask(false), ask(true));
-        b.acquire(held.clone()).await.unwrap();
-        a.acquire(waits.clone()).await.unwrap();
-        b.release(held.claim, Ending::Released).await.unwrap();
-        let token = b.inspect(name.clone()).await.unwrap().holder.unwrap().token;
-        let Revoked::Marked(left) = b.revoke(name.clone(), token, false).await.unwrap() else { panic!() };
-        let Attended::Granted(grant) = a.attend(vec![waits.claim.clone()]).await.unwrap().remove(0) else {
-            panic!()
-        };
-        clock.advance(left);
-        let rival = b.acquire(ask(false)).await.unwrap();
-        assert!(matches!(rival, Answer::Granted(_)), "free by the store's clock");
-        let trusted = grant.trust.deadline() - clock.now();
-        assert!(trusted.is_zero(), "two holders for {trusted:?}");
-    }
-}
-
 /// C12: 10,000 clean-ups under way.
 #[tokio::test]
 async fn attempts_that_were_dropped_count_as_clean_ups() {
