@@ -1,11 +1,7 @@
 //! Races and rare orders of events between callers, the keeper and the store. Each test
 //! has seen the fault that its name excludes.
 #![cfg(feature = "conformance")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "a test that measures real time"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that measures real time")]
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,7 +11,7 @@ use std::time::{Duration, Instant};
 use tenure::conformance::{Fault, Faults, Faulty, Verb};
 use tenure::store::*;
 use tenure::stores::memory::Memory;
-use tenure::{Acquired, Busy, Claim, Client, Clock, ErrorKind, Event, Lease, Name, State, Token, Why};
+use tenure::{Acquired, Claim, Client, Clock, ErrorKind, Event, Lease, Name, State, Token, Why};
 use tokio::sync::mpsc;
 
 const MS: Duration = Duration::from_millis(1);
@@ -300,36 +296,6 @@ async fn an_option_that_is_wrongly_encoded_is_not_repeated() {
     let error =
         Client::connect("redis://host?password=hunter2%zz").await.expect_err("not encoded").to_string();
     assert!(!error.contains("hunter2"), "{error}");
-}
-
-/// C1, C2: a lease whose TTL is longer than the machine is up (here: 1000 s).
-#[tokio::test]
-async fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
-    let clock = Clock::manual();
-    for memory in [Memory::new(clock.clone()), Memory::with_shared_sessions(clock.clone())] {
-        let (a, b) = (memory.client(), memory.client());
-        let name = Name::new("x").unwrap();
-        let ask = |queue| Ask {
-            claim: Claim::fresh(name.clone()),
-            label: tenure::Label::new("a").unwrap(),
-            terms: Terms::of(Duration::from_secs(3600)),
-            queue,
-        };
-        let (held, waits) = (ask(false), ask(true));
-        b.acquire(held.clone()).await.unwrap();
-        a.acquire(waits.clone()).await.unwrap();
-        b.release(held.claim, Ending::Released).await.unwrap();
-        let token = b.inspect(name.clone()).await.unwrap().holder.unwrap().token;
-        let Revoked::Marked(left) = b.revoke(name.clone(), token, false).await.unwrap() else { panic!() };
-        let Attended::Granted(grant) = a.attend(vec![waits.claim.clone()]).await.unwrap().remove(0) else {
-            panic!()
-        };
-        clock.advance(left);
-        let rival = b.acquire(ask(false)).await.unwrap();
-        assert!(matches!(rival, Answer::Granted(_)), "free by the store's clock");
-        let trusted = grant.trust.deadline() - clock.now();
-        assert!(trusted.is_zero(), "two holders for {trusted:?}");
-    }
 }
 
 /// C12: 10,000 clean-ups under way.

@@ -54,6 +54,7 @@ async fn play() {
         "empty-and-full" => made_on_a_full_disk(directory).await,
         "read-only" => on_a_read_only_mount(directory).await,
         "fuse" => on_fuse(directory).await,
+        "mounted-file" => as_a_mounted_file(directory).await,
         "user" => as_somebody(directory).await,
         "modes" => with_definite_modes(directory).await,
         "overlay" => through_an_overlay(directory).await,
@@ -230,6 +231,22 @@ async fn on_fuse(directory: &Path) {
          (ext4, xfs, btrfs, f2fs, zfs, bcachefs, tmpfs, overlay)"
     );
     assert_eq!(std::fs::read_dir(&mounted).unwrap().count(), 0, "nothing was made");
+}
+
+#[test]
+fn a_file_that_is_mounted_without_its_directory_is_refused() {
+    let script = "mkdir $D/elsewhere; touch $D/elsewhere/leases.db $D/leases.db;\
+                  mount --bind $D/elsewhere/leases.db $D/leases.db";
+    perform("-rm", script, "mounted-file");
+}
+
+async fn as_a_mounted_file(directory: &Path) {
+    assert_eq!(
+        refusal(directory, ErrorKind::Rejected).await,
+        "DIR/leases.db is mounted by itself, and so not beside the files that others use with it: mount its directory"
+    );
+    assert!(!directory.join("leases.db-wal").exists());
+    assert!(connect(&directory.join("elsewhere")).await.is_ok());
 }
 
 #[test]

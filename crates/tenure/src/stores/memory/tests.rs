@@ -339,7 +339,9 @@ fn a_ninth_ttl_on_sessions_is_refused_also_for_an_entry() {
     let waits = of("waited for", 1, true);
     assert!(matches!(at_once(client.acquire(waits.clone())), Ok(Answer::Busy(_))));
     let held: Vec<_> = (2..=8).map(|seconds| of(&seconds.to_string(), seconds, false)).collect();
-    held.iter().for_each(|ask| _ = granted(&client, ask));
+    for ask in &held {
+        granted(&client, ask);
+    }
     for ninth in [of("9", 9, false), of("waited for", 9, true)] {
         assert_eq!(at_once(client.acquire(ninth)).expect_err("refused").kind(), ErrorKind::Invalid);
     }
@@ -350,7 +352,9 @@ fn a_ninth_ttl_on_sessions_is_refused_also_for_an_entry() {
     at_once(client.release(held[0].claim.clone(), Ending::Released)).expect("released");
     granted(&client, &of("9", 9, false));
     let plain = Memory::new(clock).client();
-    (1..=9).for_each(|seconds| _ = granted(&plain, &of(&seconds.to_string(), seconds, false)));
+    for seconds in 1..=9 {
+        granted(&plain, &of(&seconds.to_string(), seconds, false));
+    }
 }
 
 #[test]
@@ -373,4 +377,26 @@ fn a_mark_is_forgotten_with_the_lease_that_it_was_set_on() {
     assert_eq!(marks(), 1);
     at_once(client.close()).expect("closed");
     assert_eq!(marks(), 0);
+}
+
+/// C1, C2: the clock reads 1000 s since boot, and the TTL is longer than that.
+#[test]
+fn a_revoked_hand_over_is_trusted_no_longer_than_the_store_keeps_it() {
+    let clock = Clock::manual();
+    for memory in [Memory::new(clock.clone()), Memory::with_shared_sessions(clock.clone())] {
+        let (a, b) = (memory.client(), memory.client());
+        let long = |queue| Ask { terms: Terms::of(Duration::from_secs(3_600)), queue, ..ask("x") };
+        let (held, waits) = (long(false), long(true));
+        granted(&b, &held);
+        assert!(matches!(at_once(a.acquire(waits.clone())), Ok(Answer::Busy(_))));
+        at_once(b.release(held.claim.clone(), Ending::Released)).expect("released");
+        let name = held.claim.name;
+        let token = at_once(b.inspect(name.clone())).expect("a standing").holder.expect("a holder").token;
+        let Ok(Revoked::Marked(left)) = at_once(b.revoke(name, token, false)) else { panic!("not marked") };
+        let attended = at_once(a.attend(vec![waits.claim])).expect("an answer").remove(0);
+        let Attended::Granted(grant) = attended else { panic!("{attended:?}") };
+        clock.advance(left);
+        granted(&b, &long(false));
+        assert!(grant.trust.deadline() <= clock.now(), "two holders: {grant:?}");
+    }
 }

@@ -52,6 +52,8 @@ impl Process {
 pub(super) struct Liveness {
     pub(super) process: Process,
     file: OwnedFd,
+    #[cfg(test)]
+    is_closed: std::sync::atomic::AtomicBool,
 }
 
 impl Liveness {
@@ -79,13 +81,27 @@ impl Liveness {
         let stat = fstat(&file).map_err(failed)?;
         let process = Process { id, device: stat.st_dev as i64, inode: stat.st_ino as i64 };
         let is_mine = is_locked && names(directory, &name, &process);
-        Ok(is_mine.then_some(Liveness { process, file }))
+        Ok(is_mine.then_some(Liveness {
+            process,
+            file,
+            #[cfg(test)]
+            is_closed: Default::default(),
+        }))
     }
 
     /// Whoever closes every descriptor of its process closed this one as well, and others
     /// may take this process for dead.
     pub(super) fn is_intact(&self) -> bool {
+        #[cfg(test)]
+        if self.is_closed.load(std::sync::atomic::Ordering::Relaxed) {
+            return false;
+        }
         self.process.is_behind(&self.file)
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_closed(&self) {
+        self.is_closed.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(super) fn copy(&self) -> Result<OwnedFd> {

@@ -82,6 +82,82 @@ async fn what_the_dead_left_behind_is_swept_and_what_lives_is_not() {
 }
 
 #[tokio::test]
+async fn a_socket_that_was_left_without_its_liveness_file_is_swept() {
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.client(), fixture.client());
+    let _hints = a.events();
+    wait_for_socket(&fixture).await;
+    let live = fixture.directory.path().join("leases.db-live");
+    let orphan = format!("{}.sock", claim_file([7; 16]));
+    for name in [orphan.as_str(), "readme.sock"] {
+        std::fs::write(live.join(name), "").expect("written");
+    }
+    b.requests.call(super::super::Orphan::Run, |database| database.tidy()).await.expect("tidied");
+    let own = a.client.own().expect("its own").process.id;
+    for (name, is_kept) in [(orphan, false), ("readme.sock".into(), true), (claim_file(own) + ".sock", true)]
+    {
+        assert_eq!(live.join(&name).exists(), is_kept, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_stuck_in_a_transaction_is_replaced() {
+    let fixture = Fixture::new();
+    let a = fixture.client();
+    granted(&a, ask(&claim("x"), false)).await;
+    let stick = |database: &mut super::super::Database| {
+        database.glance(|it| Ok(it.connection.execute_batch("BEGIN IMMEDIATE")?))
+    };
+    a.requests.call(super::super::Orphan::Run, stick).await.expect("begun");
+    granted(&fixture.client(), ask(&claim("y"), false)).await;
+    granted(&a, ask(&claim("z"), false)).await;
+}
+
+#[tokio::test]
+async fn a_client_whose_liveness_descriptor_is_another_file_gets_nothing_more() {
+    let fixture = Fixture::new();
+    let a = fixture.client();
+    let held = claim("x");
+    granted(&a, ask(&held, false)).await;
+    a.client.own().expect("its own").pretend_closed();
+    for error in [
+        a.acquire(ask(&claim("y"), false)).await.map(drop).expect_err("on a session that may be ended"),
+        a.liveness().await.map(drop).expect_err("it keeps nothing alive"),
+    ] {
+        assert_eq!(error.kind(), crate::ErrorKind::Rejected, "{error}");
+    }
+    assert_eq!(renewed(&a, &held).await, Err(Reason::Vanished));
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_costs_no_other_of_its_batch() {
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.client(), fixture.client());
+    let of = |name: &str, seconds: u64, queue| {
+        let mut ask = ask(&claim(name), queue);
+        ask.terms.ttl = Duration::from_secs(seconds);
+        ask
+    };
+    let held = claim("x");
+    granted(&b, ask(&held, false)).await;
+    let ninth = of("x", 20, true);
+    busy(&a, ninth.clone()).await;
+    // As if all were asked for at the same instant.
+    a.client.known().entries.clear();
+    let mut leases = vec![ninth];
+    for seconds in 1..=8 {
+        let ask = of(&seconds.to_string(), seconds, false);
+        granted(&a, ask.clone()).await;
+        leases.push(ask);
+    }
+    released(&b, &held).await;
+    let batch = leases.into_iter().map(|ask| Renewal { claim: ask.claim, ttl: ask.terms.ttl }).collect();
+    let outcomes = a.renew(batch).await.expect("an answer").outcomes;
+    assert!(matches!(outcomes[0], Outcome::Unknown(_)), "{outcomes:?}");
+    assert!(outcomes[1..].iter().all(|outcome| matches!(outcome, Outcome::Kept(_))), "{outcomes:?}");
+}
+
+#[tokio::test]
 async fn an_idle_name_is_forgotten_a_day_after_its_token() {
     let fixture = Fixture::new();
     let a = fixture.client();
