@@ -205,11 +205,11 @@ async fn entries_that_two_handles_register_at_once_keep_their_places() {
 async fn connecting_ends_while_a_stopped_process_is_in_the_gate() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("leases.db");
-    drop(tenure::Client::connect(&format!("sqlite:{}", path.display())).await.unwrap());
+    drop(Client::connect(&format!("sqlite:{}", path.display())).await.unwrap());
     let gate = std::fs::File::open(directory.path().join("leases.db-gate")).unwrap();
     gate.lock().unwrap();
     let url = format!("sqlite:{}", path.display());
-    let connected = Clock::system().timeout(Duration::from_secs(8), tenure::Client::connect(&url)).await;
+    let connected = Clock::system().timeout(Duration::from_secs(8), Client::connect(&url)).await;
     let connected = connected.expect("it hangs, and `tenure run -n` with it");
-    assert_eq!(connected.expect_err("no answer").kind(), tenure::ErrorKind::Unavailable);
+    assert_eq!(connected.expect_err("no answer").kind(), ErrorKind::Unavailable);
 }
