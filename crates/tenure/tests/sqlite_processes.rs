@@ -141,8 +141,6 @@ async fn a_killed_holder_is_replaced_at_once() {
         let ask = Waiter::ask();
         let claim = ask.claim.clone();
         assert!(matches!(waiter.store.acquire(ask).await, Ok(Answer::Busy(_))));
-        // Whoever is next notices that within a quarter of a second.
-        waiter.clock.sleep(Duration::from_millis(300)).await;
         waiter.store.attend(vec![claim.clone()]).await.expect("an answer");
         while waiter.hints.try_recv().is_ok() {}
         let killed = waiter.clock.now();

@@ -53,8 +53,8 @@ struct Bell {
     hints: mpsc::Sender<Hint>,
     /// A hint found no room.
     missed: bool,
-    /// Names that were said to be worth a look, and when.
-    said: HashMap<Name, i64>,
+    /// Entries whose names were said to be worth a look, and when.
+    said: HashMap<Owner, i64>,
     /// The liveness files of those whom this client is next to.
     holders: Vec<OwnedFd>,
 }
@@ -70,9 +70,9 @@ impl Bell {
             let mut ready = socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN));
             // Woken early by a signal: the look is due when it is due.
             let _ = poll(ready.as_mut_slice(), Some(&timeout));
-            self.hear(socket.as_ref());
+            let is_nudged = self.hear(socket.as_ref());
             let now = self.client.host.now();
-            if now >= due || due - now > OTHERS || self.holders.iter().any(is_unlocked) {
+            if is_nudged || now >= due || due - now > OTHERS || self.holders.iter().any(is_unlocked) {
                 let is_next = self.look(&mut database);
                 let cost = self.client.host.now() - now;
                 // However much there is to look at: a tenth of a processor at most.
@@ -98,10 +98,13 @@ impl Bell {
     }
 
     /// A grant counts only on the wait session that this client has now, and only until its
-    /// deadline: a client that was stopped finds old messages when it wakes (C8).
-    fn hear(&mut self, socket: Option<&UnixDatagram>) {
+    /// deadline: a client that was stopped finds old messages when it wakes (C8). Whether this
+    /// client told itself that it waits for one more name.
+    fn hear(&mut self, socket: Option<&UnixDatagram>) -> bool {
+        let mut is_nudged = false;
         let mut message = [0; 1024];
         while let Some(Ok(length)) = socket.map(|socket| socket.recv(&mut message)) {
+            is_nudged |= length == 0;
             let Some(granted) = HandOver::decode(&message[..length]) else { continue };
             let host = &self.client.host;
             let grant = granted.grant(host);
@@ -113,6 +116,7 @@ impl Bell {
             drop(known);
             self.say(Hint::Granted(Claim { name: granted.name, owner: granted.owner }, grant));
         }
+        is_nudged
     }
 
     fn say(&mut self, hint: Hint) {
@@ -140,11 +144,11 @@ impl Bell {
         // What is wrong with the database is told by the calls.
         let Ok(looked) = looked else { return false };
         let mut is_next = false;
-        for ((_, name), look) in entries.into_iter().zip(looked) {
+        for ((owner, name), look) in entries.into_iter().zip(looked) {
             is_next |= look.is_next;
             let live = self.client.live().ok().filter(|_| self.holders.len() < WATCHED);
             self.holders.extend(look.holder.and_then(|holder| holder.file(live.as_ref()?)));
-            if look.is_news && self.said.insert(name.clone(), now).is_none() {
+            if look.is_news && self.said.insert(owner, now).is_none() {
                 self.say(Hint::Look(name));
             }
         }

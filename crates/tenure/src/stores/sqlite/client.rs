@@ -173,14 +173,27 @@ impl Client {
 
     /// Sends the grant to the socket of its client. It is a hint: lost, it delays.
     pub(super) fn tell(&self, granted: &HandOver) {
-        let (Some(process), Ok(live)) = (granted.process, self.live()) else { return };
+        if let Some(process) = granted.process {
+            self.send(process.id, &granted.encode());
+        }
+    }
+
+    /// This client waits for one more name: its bell, if it listens, looks at it now.
+    pub(super) fn nudge(&self) {
+        if let Some(own) = self.own() {
+            self.send(own.process.id, &[]);
+        }
+    }
+
+    fn send(&self, process: [u8; 16], message: &[u8]) {
+        let Ok(live) = self.live() else { return };
         let sender = self.sender.get_or_init(|| {
             let sender = UnixDatagram::unbound().ok()?;
             sender.set_nonblocking(true).ok()?;
             Some(sender)
         });
         if let Some(sender) = sender {
-            let _ = sender.send_to(&granted.encode(), super::bell::socket_path(&live, process.id));
+            let _ = sender.send_to(message, super::bell::socket_path(&live, process));
         }
     }
 }

@@ -58,6 +58,8 @@ impl Database {
             Learnt::Waits(session) => {
                 known.wait = Some(session);
                 known.waits(ask);
+                drop(known);
+                self.client.nudge();
             }
         }
         Ok(answer)
