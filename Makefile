@@ -26,7 +26,9 @@ soak: ## the same tests with the full counts; ROUNDS=n sets another count
 	ROUNDS=$${ROUNDS:-full} $(CARGO) test --workspace --all-features --no-fail-fast
 
 bench: ## measures beside the floor and the peers; fails when a stated ratio is missed
-	$(CARGO) bench --workspace --all-features --bench '*'
+	@# One crate at a time: each is measured with the features that it has by itself.
+	$(CARGO) bench -p tenure --all-features --bench embedded
+	$(CARGO) bench -p tenure-cli --bench startup
 
 format:
 	@echo "== format"
