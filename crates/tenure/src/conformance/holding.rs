@@ -26,6 +26,8 @@ pub(super) async fn c3_a_silent_store_costs_the_lease_at_its_deadline(f: Fixture
     desk.faults.clear();
     let again = lease.confirm().await.expect_err("what is lost does not come back");
     assert_eq!(again.loss().map(|loss| loss.reason), Some(Reason::Expired));
+    f.until(f.slack, "the announcement", async || (desk.losses() > 0).then_some(())).await;
+    f.clock.sleep(f.ttl / 10).await;
     assert_eq!(desk.losses(), 1, "it is announced once");
 }
 
@@ -38,6 +40,8 @@ pub(super) async fn c3_a_revoked_holder_is_told_why(f: Fixture) {
     let loss = f.within(f.ttl + f.slack, "the loss", lease.lost()).await;
     assert_eq!(loss.reason, Reason::Revoked);
     assert_eq!(lease.check().expect_err("lost").kind(), ErrorKind::Lost);
+    f.until(f.slack, "the announcement", async || (desk.losses() > 0).then_some(())).await;
+    f.clock.sleep(f.ttl / 10).await;
     assert_eq!(desk.losses(), 1, "it is announced once");
     lease.release().await.expect("release is answered");
     granted(&f.b, &f.ask(&name)).await;
