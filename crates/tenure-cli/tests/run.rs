@@ -272,3 +272,23 @@ fn a_closed_stderr_ends_no_run() {
     let output = run(command.stderr(writer));
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(4), "out\n"));
 }
+
+#[test]
+fn a_limit_shorter_than_the_default_grace_is_held_for_all_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    let began = tenure::Clock::system().now();
+    let ended = Command::new(env!("CARGO_BIN_EXE_tenure"))
+        .env("HOME", home.path())
+        .args(["run", "--hold-at-most", "1s", "limited", "--", "sleep", "30"])
+        .output()
+        .unwrap();
+    let took = tenure::Clock::system().now() - began;
+    assert_eq!(ended.status.code(), Some(76), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let refused = Command::new(env!("CARGO_BIN_EXE_tenure"))
+        .env("HOME", home.path())
+        .args(["run", "--hold-at-most", "1s", "--grace", "2s", "limited", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(64), "{}", String::from_utf8_lossy(&refused.stderr));
+}

@@ -119,7 +119,9 @@ impl<'a> Acquirer<'a> {
         let args = self.args;
         let mut request = client.lease(args.name.as_str()).ttl(args.ttl);
         // The library's own default is no grace at all: it has nothing to stop.
-        let grace = args.grace.unwrap_or_else(|| tenure::store::trusted_part(args.ttl) / 5);
+        // A fifth of the time that there is, be it the lease's or the limit's.
+        let time = tenure::store::trusted_part(args.ttl).min(args.hold_at_most.unwrap_or(Duration::MAX));
+        let grace = args.grace.unwrap_or(time / 5);
         request = request.grace(grace);
         if let Some(heartbeat) = args.heartbeat {
             request = request.heartbeat(heartbeat);

@@ -18,6 +18,15 @@ use tenure::{Client, Clock, Lease, Reason};
 /// The most that the end of a run waits for the store.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// The pause before a lease that was lost before CMD was started is waited for again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Buries the children that have ended.
+fn reap() {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    while let Ok(Some(_)) = waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {}
+}
+
 /// Waits for the lease, runs CMD while it is held, releases, and ends as CMD did.
 ///
 /// A lease that is lost before CMD was started, as when this process was stopped while it
@@ -49,6 +58,9 @@ pub(crate) async fn run(
         match &worked {
             Ok(Outcome { ended: Ended::NotStarted, lost }) if acquirer.is_patient() => {
                 say(format!("{}; waiting again", lost.as_deref().unwrap_or("the lease was lost")));
+                // Whatever the cause, it must not spin, nor leave its guardians behind.
+                Clock::system().sleep(AGAIN).await;
+                reap();
             }
             _ => break (client, worked, taken),
         }

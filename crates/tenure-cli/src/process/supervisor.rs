@@ -187,7 +187,13 @@ impl Supervisor<'_> {
 
     fn forward(&mut self, arrived: Arrived) {
         match arrived {
-            Arrived::Forward(signal) => self.guarded.signal_group(signal),
+            Arrived::Forward(signal) => {
+                self.guarded.signal_group(signal);
+                // What is stopped would not hear that it is asked to end.
+                if [Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+                    self.guarded.signal_group(Signal::CONT);
+                }
+            }
             Arrived::Child => _ = self.guarded.reap(),
         }
     }

@@ -240,10 +240,12 @@ impl Request {
                 )));
             }
         }
-        if self.hold_at_most.is_some_and(|limit| limit.is_zero()) {
-            return Err(Error::invalid(
-                "hold_at_most 0s would end the lease as it begins: leave it out or give more",
-            ));
+        if let Some(limit) = self.hold_at_most.filter(|limit| *limit <= self.grace) {
+            return Err(Error::invalid(format!(
+                "hold_at_most {} leaves no time to work before the grace of {} begins: give more, or a shorter grace",
+                text(limit),
+                text(self.grace)
+            )));
         }
         let heartbeat = self.heartbeat.unwrap_or(ttl / about.beats_per_ttl);
         let validity = trusted_part(ttl);
