@@ -8,7 +8,6 @@ use rustix::process::Signal;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
-use tenure::store::{ENTRY_LIFE, trusted_part};
 use tenure::{Clock, Instant, Lease, State};
 
 /// After CMD's end, how long its group may linger before a line says so.
@@ -66,8 +65,7 @@ pub(crate) async fn supervise(
 /// A lease that was handed over is only lent until its first renewal: no work is begun on
 /// it that could not be ended properly.
 pub(crate) fn is_lent(lease: &Lease) -> bool {
-    let life = trusted_part(ENTRY_LIFE);
-    trusted_part(lease.ttl()) > life && lease.remaining() <= life
+    !lease.is_confirmed()
 }
 
 struct Supervisor<'a> {
@@ -104,7 +102,7 @@ impl Supervisor<'_> {
     /// Lets CMD start; how it ended when it does not.
     async fn start(&mut self) -> io::Result<Option<Ended>> {
         let mut stopping = pin!(self.lease.stopping());
-        let mut armed = false;
+        let (mut armed, clock) = (false, Clock::system());
         while !armed || is_lent(self.lease) {
             tokio::select! {
                 report = self.guarded.report(), if !armed => match report? {
@@ -112,6 +110,8 @@ impl Supervisor<'_> {
                     None => return Ok(Some(self.take_over().await)),
                 },
                 deadline = self.lease.renewed(self.deadline) => self.tell_deadline(deadline),
+                // Under `--hold-at-most` a confirmation need not move the deadline.
+                () = clock.sleep(Duration::from_millis(2)), if armed => {}
                 () = &mut stopping => {
                     self.lost = Some(match self.lease.state() {
                         State::Lost(loss) => self.loss_line(&loss),

@@ -149,6 +149,12 @@ impl Lease {
         self.record.state(self.keeper.clock.now(), &self.keeper.events)
     }
 
+    /// Whether it has its whole TTL. One that was handed over to a waiter stands on the rest
+    /// of its entry's life, a second or so, until its first renewal some 50 ms later.
+    pub fn is_confirmed(&self) -> bool {
+        self.record.is_confirmed()
+    }
+
     /// Ready when the lease is lost: at its deadline, or right after the store
     /// said that it is not ours. Owned, so it can be moved to another task; never
     /// ready after a release.

@@ -276,6 +276,11 @@ impl Record {
         }
     }
 
+    /// Granted directly, or renewed since it was handed over.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        !self.lock().provisional
+    }
+
     /// Whether it was told to stop, or is lost.
     pub(crate) fn is_stopping(&self) -> bool {
         self.lock().stopping
