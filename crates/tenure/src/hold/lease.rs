@@ -7,7 +7,7 @@ use crate::words::clock::Instant;
 use crate::words::error::{Loss, Reason, Result};
 use crate::words::event::Event;
 use crate::words::name::Name;
-use crate::words::owner::{Claim, Owner};
+use crate::words::owner::Owner;
 use crate::words::token::Token;
 use std::fmt;
 use std::sync::Arc;
@@ -67,11 +67,6 @@ impl Lease {
     /// The identity of this acquisition.
     pub fn owner(&self) -> Owner {
         self.record.claim.owner
-    }
-
-    /// Name and owner.
-    pub fn claim(&self) -> &Claim {
-        &self.record.claim
     }
 
     /// The fencing token, fixed for the life of the lease (C4).
