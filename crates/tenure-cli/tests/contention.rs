@@ -113,15 +113,11 @@ fn taken_over_in_order(ttl: &str, bound: Duration, harm: impl FnOnce(&Child, i32
     let old =
         command(directory.path(), &["--ttl", ttl], &format!("{writes}{FAMILY}")).spawn().expect("it starts");
     let family = pids(&file, FAMILY_SIZE + 1);
-    let group = fs::read_to_string(format!("/proc/{}/stat", family[0])).expect("it runs");
-    assert!(!group.is_empty());
     let cmd = *family
         .iter()
         .find(|pid| {
-            rustix::process::Pid::from_raw(**pid).is_some_and(|pid| {
-                rustix::process::getpgid(Some(pid)) == Ok(pid)
-                    && rustix::process::getsid(Some(pid)) != Ok(pid)
-            })
+            let (group, session) = support::group_and_session(**pid);
+            group == **pid && session != **pid
         })
         .expect("CMD leads its group in our session");
     let script = "for i in 1 2 3 4 5; do echo new >> log; done";

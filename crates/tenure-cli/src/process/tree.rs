@@ -21,9 +21,11 @@ pub(crate) fn signal_group(group: Pid, signal: Signal) {
 /// Sends `signal` once to each process of `group` and to each descendant of `root` outside it.
 pub(crate) fn signal_all(root: Pid, group: Pid, signal: Signal) {
     // Listed first: the signal makes parents end, and their children go elsewhere.
-    let descendants = descendants(root, &[]);
-    let outside: Vec<Pid> =
-        descendants.into_iter().filter(|pid| rustix::process::getpgid(Some(*pid)) != Ok(group)).collect();
+    let group_number = group.as_raw_nonzero().get();
+    let outside: Vec<Pid> = descendants(root, &[])
+        .into_iter()
+        .filter(|pid| process(*pid).is_some_and(|process| process.group != group_number))
+        .collect();
     signal_group(group, signal);
     send(&outside, signal);
 }
@@ -111,10 +113,16 @@ fn children_of(parent: Pid) -> Vec<Pid> {
 }
 
 fn every_process() -> impl Iterator<Item = Process> {
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        entry.file_name().to_str()?.parse::<u32>().ok()?;
-        parse(&fs::read_to_string(entry.path().join("stat")).ok()?)
-    })
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| process(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?))
+}
+
+/// Its group is 0 where that began outside of our PID namespace.
+fn process(pid: Pid) -> Option<Process> {
+    parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
 }
 
 /// A line of /proc/PID/stat: `pid (program) state parent group ...`; the program may hold anything.

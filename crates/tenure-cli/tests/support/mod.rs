@@ -89,6 +89,15 @@ pub(crate) fn runs(pid: i32) -> bool {
     !matches!(state, Some('Z' | 'X') | None)
 }
 
+/// As /proc tells it: 0 for one that began outside of our PID namespace, where the calls of
+/// rustix do not expect it.
+pub(crate) fn group_and_session(pid: i32) -> (i32, i32) {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let mut fields = stat.rsplit(')').next().expect("a line of fields").split_whitespace().skip(2);
+    let mut number = || fields.next().and_then(|field| field.parse().ok()).expect("a number");
+    (number(), number())
+}
+
 /// The numbers that a script wrote to a file, one per line, once there are `count`.
 #[track_caller]
 pub(crate) fn pids(file: &Path, count: usize) -> Vec<i32> {
