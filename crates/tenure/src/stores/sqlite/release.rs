@@ -1,6 +1,6 @@
 //! Giving up, taking away, and cleaning up.
 
-use super::database::{Database, Durability, Fault};
+use super::database::{Database, Fault};
 use super::liveness::{Dead, Process};
 use super::transaction::{Transaction, nanos, sql};
 use crate::store::{Ending, Released, Revoked};
@@ -16,15 +16,13 @@ const SECOND: i64 = 1_000_000;
 
 impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
-        let guess = self.guess.release;
-        let (released, is_queued) = self.write(guess, |transaction| transaction.release(claim, ending))?;
-        self.guess.release = if is_queued { Durability::Machine } else { Durability::Process };
+        let released = self.write(|transaction| transaction.release(claim, ending))?;
         self.client.known().forget(claim.owner);
         Ok(released)
     }
 
     pub(super) fn revoke(&mut self, name: &Name, token: Token, at_once: bool) -> Result<Revoked> {
-        self.write(Durability::Process, |transaction| transaction.revoke(name, token, at_once))
+        self.write(|transaction| transaction.revoke(name, token, at_once))
     }
 
     /// Ends the sessions of this client.
@@ -32,7 +30,7 @@ impl Database {
         let client = self.client.clone();
         if let (Some(own), Ok(live)) = (client.own(), client.live()) {
             let claims = client.known().all();
-            self.write(Durability::Process, |transaction| transaction.close(&own.process, &claims))?;
+            self.write(|transaction| transaction.close(&own.process, &claims))?;
             own.remove(&live);
         }
         let mut known = client.known();
@@ -55,7 +53,7 @@ impl Database {
         if wait <= 0 || wait > HOUR {
             let live = client.live()?;
             let dead = Dead::find(&live);
-            wait = self.write(Durability::Process, |transaction| {
+            wait = self.write(|transaction| {
                 for process in dead.processes() {
                     transaction.forget_process(process)?;
                 }
@@ -69,19 +67,10 @@ impl Database {
 }
 
 impl Transaction<'_> {
-    fn is_queued(&self, name: &Name) -> Result<bool, Fault> {
-        Ok(self.first(sql!("queued"), &[&name.as_str()], |row| row.get(0))? == Some(true))
-    }
-
-    /// Also tells whether somebody waited.
-    fn release(&self, claim: &Claim, ending: Ending) -> Result<(Released, bool), Fault> {
+    fn release(&self, claim: &Claim, ending: Ending) -> Result<Released, Fault> {
         let Claim { name, owner } = claim;
-        // Told before anything is written, so that beginning again costs nothing.
-        let is_queued = self.is_queued(name)?;
-        if is_queued && !self.durable {
-            return Err(Fault::Undurable);
-        }
         let lease = self.lease(name)?;
+        let is_queued = lease.as_ref().is_none_or(|lease| lease.is_queued);
         let released = match &lease {
             Some(lease) if lease.owner == Some(*owner) => {
                 let is_held = self.is_held(lease);
@@ -107,7 +96,7 @@ impl Transaction<'_> {
         if is_queued {
             self.hand_on(name)?;
         }
-        Ok((released, is_queued))
+        Ok(released)
     }
 
     fn revoke(&self, name: &Name, token: Token, at_once: bool) -> Result<Revoked, Fault> {

@@ -4,7 +4,7 @@
 -- @lease
 SELECT l.name, l.token, l.owner, l.label, l.since, l.until, l.marked,
        CASE WHEN l.keep_boot = ?21 THEN l.keep END, l.lost, l.revoked, l.session, l.ttl, l.one_shot,
-       s.expires, s.process, s.device, s.inode
+       s.expires, s.process, s.device, s.inode, EXISTS (SELECT 1 FROM entry e WHERE e.name = ?1)
   FROM lease l LEFT JOIN session s ON s.id = l.session AND s.boot = ?21
  WHERE l.name = ?1
 -- @put
@@ -49,8 +49,6 @@ SELECT e.owner, e.label, e.session, e.ttl, e.keep, e.one_shot, s.expires, s.proc
 -- @first_live
 SELECT e.owner FROM entry e JOIN session s ON s.id = e.session
  WHERE e.name = ?1 AND s.boot = ?21 AND s.expires > ?20 ORDER BY e.seq LIMIT 1
--- @queued
-SELECT EXISTS (SELECT 1 FROM entry WHERE name = ?1)
 -- @places
 SELECT (SELECT count(*) FROM entry WHERE name = ?1), (SELECT count(*) FROM entry WHERE name = ?1 AND seq <= mine.seq)
   FROM (SELECT 1) LEFT JOIN
