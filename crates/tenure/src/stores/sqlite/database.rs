@@ -67,6 +67,9 @@ pub(super) struct Database {
     pub(super) client: Arc<Client>,
     lane: Lane,
     open: Option<Open>,
+    /// The last call met somebody else. Then the ways that are short without others are not
+    /// tried first.
+    pub(super) is_crowded: bool,
 }
 
 /// Closed in this order.
@@ -78,7 +81,7 @@ struct Open {
 
 impl Database {
     pub(super) fn new(client: Arc<Client>, lane: Lane) -> Database {
-        Database { client, lane, open: None }
+        Database { client, lane, open: None, is_crowded: false }
     }
 
     /// Runs `work` in a snapshot.

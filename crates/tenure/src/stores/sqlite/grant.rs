@@ -45,7 +45,14 @@ impl Database {
         // Two handles would open a wait session each, and only one of them is kept alive.
         let client = self.client.clone();
         let _alone = ask.queue.then(|| client.enqueueing());
-        let (answer, learnt) = self.write(|transaction| transaction.acquire(ask, sent))?;
+        let is_crowded = self.is_crowded;
+        let (answer, learnt) = self.write(|transaction| {
+            if !is_crowded && let Some(granted) = transaction.take(ask, sent)? {
+                return Ok(granted);
+            }
+            transaction.acquire(ask, sent)
+        })?;
+        self.is_crowded = matches!(answer, Answer::Busy(_));
         let mut known = self.client.known();
         match learnt {
             Learnt::Nothing => {}
@@ -100,6 +107,30 @@ impl Transaction<'_> {
             (None, Some(left)) => self.busy(name, *owner, Why::KeptBack(left)).map(Some),
             (None, None) => Ok(None),
         }
+    }
+
+    /// Grants a name that is plainly free: the common case of [`acquire`](Self::acquire) in
+    /// one statement.
+    fn take(&self, ask: &Ask, sent: i64) -> Result<Option<(Answer, Learnt)>, Fault> {
+        let Claim { name, owner } = &ask.claim;
+        let ttl = rounded(ask.terms.ttl);
+        let hook = if ask.terms.one_shot { None } else { self.current_hook(ttl, sent)? };
+        let Some(hook) = hook else { return Ok(None) };
+        let wall = self.client.host.wall_us();
+        let token = Token::after(None, wall as u64)?;
+        let taken = self.run(
+            sql!("take"),
+            &[
+                &name.as_str(),
+                &wall,
+                &owner.to_bytes(),
+                &ask.label.as_str(),
+                &hook.session.0,
+                &ttl,
+                &self.kept_until(ask.terms),
+            ],
+        )?;
+        Ok((taken > 0).then(|| (self.granted(token, hook), Learnt::Holds(hook))))
     }
 
     fn acquire(&self, ask: &Ask, sent: i64) -> Result<(Answer, Learnt), Fault> {
@@ -223,8 +254,6 @@ impl Transaction<'_> {
         lapsed.map(|lease| self.end(lease)).transpose()?;
         let lost =
             lapsed.and_then(|lease| lease.owner).filter(|lost| *lost != seat.owner).map(Owner::to_bytes);
-        let keep = seat.terms.hold_at_least;
-        let keep = (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64));
         self.run(
             sql!("put"),
             &[
@@ -237,12 +266,17 @@ impl Transaction<'_> {
                 &rounded(seat.terms.ttl),
                 &seat.terms.one_shot,
                 &seat.until,
-                &keep,
+                &self.kept_until(seat.terms),
                 &lost,
                 &lapsed.is_some_and(|lease| lease.marked),
             ],
         )?;
         Ok(token)
+    }
+
+    fn kept_until(&self, terms: Terms) -> Option<i64> {
+        let keep = terms.hold_at_least;
+        (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64))
     }
 
     /// Writes to what a lapsed lease stood on.
