@@ -15,6 +15,8 @@ pub(super) struct Companions {
     identities: [Identity; 2],
     /// The write-ahead log. No lock is ever on it, so its descriptor may come and go.
     log: OwnedFd,
+    #[cfg(test)]
+    pub(super) syncs: std::sync::atomic::AtomicUsize,
 }
 
 /// Per database and for the whole process, for all connections of a process share them.
@@ -45,7 +47,12 @@ impl Companions {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = openat(rustix::fs::CWD, place.beside("-wal"), flags, Mode::empty())
             .map_err(|error| place.failed("-wal", error))?;
-        let companions = Arc::new(Companions { identities: [log, index], log: opened });
+        let companions = Arc::new(Companions {
+            identities: [log, index],
+            log: opened,
+            #[cfg(test)]
+            syncs: Default::default(),
+        });
         // What was opened is what was looked at.
         companions.check(place)?;
         open.push((database, Arc::downgrade(&companions)));
@@ -62,6 +69,8 @@ impl Companions {
 
     /// Waits until what was committed is on the disk.
     pub(super) fn sync(&self, place: &Place) -> Result<()> {
+        #[cfg(test)]
+        self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         rustix::fs::fdatasync(&self.log).map_err(|error| place.failed("-wal", error))
     }
 }
