@@ -279,13 +279,14 @@ impl Rooms {
 
     /// Sees to it that the driver runs if anybody waits.
     pub(super) fn go_on(self: &Arc<Self>, state: MutexGuard<'_, State>) {
-        if state.driven {
-            self.changed.notify_one();
-        } else if !state.rooms.is_empty() {
-            self.start_driver(state);
+        match (state.rooms.is_empty(), state.driven) {
+            (true, _) => {}
+            (false, true) => self.changed.notify_one(),
+            (false, false) => self.start_driver(state),
         }
     }
 
+    /// Does not wake one that is on duty.
     fn start_driver(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if !std::mem::replace(&mut state.driven, true) {
             drop(state);
