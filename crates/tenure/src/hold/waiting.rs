@@ -18,6 +18,7 @@ use crate::words::event::Event;
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Label, Owner};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -39,12 +40,19 @@ const LATE: Timing = Timing {
 };
 
 /// Tasks with the same wants share a room.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wants {
     pub(crate) name: Name,
     pub(crate) label: Label,
     pub(crate) terms: Terms,
     pub(crate) timing: Timing,
+}
+
+impl Hash for Wants {
+    /// The rest of it rarely differs.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 impl Wants {
