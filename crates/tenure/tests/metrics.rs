@@ -85,6 +85,13 @@ async fn leases_acquired_and_lost_and_heartbeats_are_measured() {
     let lost = lease.lost();
     clock.advance(Duration::from_millis(3_400));
     Clock::system().timeout(Duration::from_secs(20), lost).await.expect("the loss");
+    // A loss is announced an instant after it is latched.
+    let announced = async {
+        while seen.values("lease_lost{reason=revoked}").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    Clock::system().timeout(Duration::from_secs(20), announced).await.expect("the loss is measured");
     assert_eq!(seen.values("lease_lost{reason=revoked}"), [1.0]);
     assert_eq!(seen.values("lease_acquired{}"), [1.0]);
 }

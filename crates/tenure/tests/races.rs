@@ -457,3 +457,24 @@ async fn a_client_that_was_dropped_leaves_its_store() {
     };
     Clock::system().timeout(Duration::from_secs(10), ends).await.expect("it ends");
 }
+
+/// C13: an answer that comes late, about a claim whose lease was given back meanwhile.
+#[tokio::test]
+async fn a_late_answer_does_not_undo_what_is_being_released() {
+    let (a, faults, b) = pair(Memory::new(Clock::system()));
+    let held = b.lease("x").acquire().await.unwrap();
+    faults.set_next(1, Verb::Acquire, Fault::ReplySlow(1_500 * MS));
+    let request = a.lease("x").hold_at_least(Duration::from_secs(60));
+    let (one, two) = (request.clone(), request);
+    let one = tokio::spawn(async move { one.acquire().await });
+    queued(&b, "x").await;
+    let two = tokio::spawn(async move { two.acquire().await });
+    pause(700 * MS).await;
+    held.release().await.unwrap();
+    pause(300 * MS).await;
+    one.abort();
+    let lease = two.await.unwrap().unwrap();
+    faults.set_next(1, Verb::Release, Fault::Slow(800 * MS));
+    lease.release().await.unwrap();
+    assert!(why(&b, "x").await.is_some(), "it was held, and another has it at once");
+}

@@ -226,7 +226,7 @@ impl Lease {
 
     /// Until the store has answered, the keeper stays and the claim is no stray.
     fn giving_up(&self) -> (Job, Unsettled) {
-        (self.keeper.begin(), self.keeper.unsettled(self.owner(), &self.record.timing))
+        (self.keeper.begin(), self.keeper.given_back(self.owner(), &self.record.timing))
     }
 
     fn emit_released(&self) {

@@ -233,12 +233,21 @@ impl Keeper {
     /// A claim that is asked for or given up; settled when the guard is dropped.
     pub(crate) fn unsettled(self: &Arc<Self>, owner: Owner, timing: &Timing) -> Unsettled {
         let until = self.clock.now() + timing.ttl;
-        let fresh = Asked { guards: 0, until, forfeited: false };
+        let fresh = Asked { guards: 0, until, forfeited: false, was_held: false };
         let mut unsettled = self.lock_unsettled();
         let asked = unsettled.entry(owner).or_insert(fresh);
         asked.guards += 1;
         asked.until = asked.until.max(until);
         Unsettled { keeper: self.clone(), owner }
+    }
+
+    /// The same for a claim that its holder gives back.
+    pub(crate) fn given_back(self: &Arc<Self>, owner: Owner, timing: &Timing) -> Unsettled {
+        let unsettled = self.unsettled(owner, timing);
+        if let Some(asked) = self.lock_unsettled().get_mut(&owner) {
+            asked.was_held = true;
+        }
+        unsettled
     }
 
     /// Finishes a call that its caller left, and undoes what it brought.
@@ -266,6 +275,9 @@ impl Keeper {
     ) {
         let keeper = self.clone();
         let Some(cleanup) = self.cleanup(&claim, &timing) else { return self.retire(session) };
+        // C13: a late answer about what its holder is giving back undoes nothing of it.
+        let was_held = self.lock_unsettled().get(&claim.owner).is_some_and(|asked| asked.was_held);
+        let ending = if was_held { Ending::Released } else { ending };
         self.spawn(async move {
             let _cleanup = cleanup;
             keeper.clean_up(&claim, ending, session, timing).await;
@@ -458,6 +470,8 @@ struct Asked {
     until: Instant,
     /// The store was told that nobody wants it.
     forfeited: bool,
+    /// It reached its caller.
+    was_held: bool,
 }
 
 /// See [`Keeper::unsettled`].
