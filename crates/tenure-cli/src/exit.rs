@@ -91,7 +91,9 @@ impl Failure {
 
     /// What the system refused and nobody could foresee.
     pub(crate) fn internal(error: std::io::Error) -> Failure {
-        Failure::new(Exit::Internal, error.to_string())
+        let limit = error.raw_os_error() == Some(libc::EMFILE) || error.raw_os_error() == Some(libc::ENFILE);
+        let hint = if limit { ": raise the limit (ulimit -n), or close some" } else { "" };
+        Failure::new(Exit::Internal, format!("{error}{hint}"))
     }
 }
 

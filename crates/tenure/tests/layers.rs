@@ -24,7 +24,21 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("connect", &["hold", "stores", "store", "words"]),
     ("blocking", &["connect", "hold", "keep", "store", "words"]),
     ("tests", &["hold", "keep", "stores", "store", "words"]),
-    ("", &["blocking", "conformance", "connect", "hold", "keep", "metrics", "one_shot", "store", "stores", "words"]),
+    (
+        "",
+        &[
+            "blocking",
+            "conformance",
+            "connect",
+            "hold",
+            "keep",
+            "metrics",
+            "one_shot",
+            "store",
+            "stores",
+            "words",
+        ],
+    ),
 ];
 
 /// No file is longer, comments and tests included, so that one can be read in one sitting.

@@ -26,8 +26,7 @@ pub(super) fn file_system_of(path: &Path) -> std::result::Result<u64, Errno> {
 }
 
 /// What a process that ran into its limit, or the system into its own, can be told.
-pub(super) const NO_DESCRIPTORS: &str =
-    "too many files are open: raise the limit (ulimit -n), or close some";
+pub(super) const NO_DESCRIPTORS: &str = "too many files are open: raise the limit (ulimit -n), or close some";
 
 /// Device and inode.
 pub(super) type Identity = (u64, u64);
@@ -214,13 +213,11 @@ impl Place {
                     "the directory {directory} is not writable for this user, and {path} is to be made in it"
                 ))
             }
-            Errno::ACCESS | Errno::PERM => {
-                Error::rejected(format!(
-                    "{path} is not readable and writable for this user (uid {}): name a store of your own, or share \
+            Errno::ACCESS | Errno::PERM => Error::rejected(format!(
+                "{path} is not readable and writable for this user (uid {}): name a store of your own, or share \
                      one with a group (tenure init --system)",
-                    rustix::process::geteuid().as_raw()
-                ))
-            }
+                rustix::process::geteuid().as_raw()
+            )),
             Errno::MFILE | Errno::NFILE => Error::unavailable(NO_DESCRIPTORS),
             Errno::NAMETOOLONG => Error::invalid(format!("{path} is too long for this file system")),
             Errno::ROFS => Error::rejected(format!("{path} is on a read-only mount")),
