@@ -50,6 +50,11 @@ fn run(cli: args::Cli, inherited: Inherited) -> Result<Exit, Failure> {
         _ => {}
     }
     let is_system = matches!(&cli.command, Command::Init(init) if init.system);
+    if is_system && (cli.store.is_some() || cli.store_file.is_some()) {
+        return Err(Failure::usage(
+            "init --system is about the store of this machine: name no other with it",
+        ));
+    }
     let store = match is_system {
         true => store_choice::StoreChoice::none(),
         false => store_choice::StoreChoice::make(cli.store, cli.store_file)?,

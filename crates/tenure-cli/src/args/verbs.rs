@@ -141,7 +141,7 @@ pub(crate) struct Init {
     pub(crate) apply: bool,
 
     /// Make the store of this machine, /var/lib/tenure, for all users of the group tenure
-    #[arg(long, conflicts_with_all = ["store", "store_file"])]
+    #[arg(long)]
     pub(crate) system: bool,
 }
 

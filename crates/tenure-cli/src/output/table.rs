@@ -129,6 +129,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shortened_fits_and_keeps_both_ends() {
+        for text in
+            ["", "a", "nightly-report-of-everything", "夜間報告書の全て", "a夜b間c報d", "👩‍👩‍👧❤️e\u{301}"]
+        {
+            for room in 0..20 {
+                let short = shortened(text, room);
+                assert!(columns(&short) <= room.max(1), "{text} in {room}: {short}");
+                if let Some((head, tail)) = short.split_once('…') {
+                    assert!(text.starts_with(head) && text.ends_with(tail), "{text} in {room}: {short}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_later_part_keeps_its_columns() {
         let mut table = Table::new(1, Some(80));
         table.lay_out(&[["a-long-name".into(), "x".into()]]);

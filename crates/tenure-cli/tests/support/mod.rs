@@ -36,6 +36,25 @@ pub(crate) fn unprivileged(command: Command) -> Command {
     dropped
 }
 
+/// The words of a line, as a shell without quotes would give them.
+pub(crate) fn words<'a>(command: &'a mut Command, line: &str) -> &'a mut Command {
+    command.args(line.split_whitespace())
+}
+
+/// The same with so few descriptors that the store cannot be opened.
+pub(crate) fn short_of_descriptors(command: &Command) -> Command {
+    let mut short = Command::new("sh");
+    short.args(["-c", "ulimit -n 12; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => short.env(name, value),
+            None => short.env_remove(name),
+        };
+    }
+    short.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    short
+}
+
 /// Until `condition` gives something.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {

@@ -65,6 +65,7 @@ impl Place {
     /// Checks the directory; makes it where it is the default one.
     pub(super) fn prepare(file: &Path, file_system_of: FileSystemOf) -> Result<Place> {
         let rejected = |text: String| Err(Error::rejected(text));
+        too_long(file)?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let Some(name) = file.file_name() else {
             return Err(Error::invalid(format!("\"{}\" is not a file", file.display())));
@@ -82,7 +83,6 @@ impl Place {
                 ));
             }
             Err(error) => {
-                too_long(file)?;
                 return rejected(format!("the directory {} cannot be entered: {error}", parent.display()));
             }
         };
