@@ -262,6 +262,11 @@ impl Known {
         }
     }
 
+    /// The session that this claim was granted on, if it is known.
+    pub(super) fn session_of(&self, owner: Owner) -> Option<Session> {
+        self.claims.get(&owner).map(|(session, _)| *session)
+    }
+
     /// The claim ended.
     pub(super) fn forget(&mut self, owner: Owner) {
         self.entries.remove(&owner);

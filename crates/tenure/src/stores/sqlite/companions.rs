@@ -2,6 +2,8 @@
 
 use super::place::{Identity, Place};
 use crate::words::error::{Error, Result};
+use rustix::fs::{Mode, OFlags, openat};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
@@ -9,7 +11,11 @@ const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
 /// Which files they are: whoever opens the database after one of them was deleted makes
 /// another, and shares nothing with who goes on with the old one.
 #[derive(Debug)]
-pub(super) struct Companions([Identity; 2]);
+pub(super) struct Companions {
+    identities: [Identity; 2],
+    /// The write-ahead log. No lock is ever on it, so its descriptor may come and go.
+    log: OwnedFd,
+}
 
 /// Per database and for the whole process, for all connections of a process share them.
 static OPEN: Mutex<Vec<(Identity, Weak<Companions>)>> = Mutex::new(Vec::new());
@@ -36,17 +42,27 @@ impl Companions {
         let [Ok(log), Ok(index)] = SUFFIXES.map(|suffix| place.identity_of(suffix)) else {
             return Err(replaced(place, "-wal"));
         };
-        let companions = Arc::new(Companions([log, index]));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = openat(rustix::fs::CWD, place.beside("-wal"), flags, Mode::empty())
+            .map_err(|error| place.failed("-wal", error))?;
+        let companions = Arc::new(Companions { identities: [log, index], log: opened });
+        // What was opened is what was looked at.
+        companions.check(place)?;
         open.push((database, Arc::downgrade(&companions)));
         Ok(companions)
     }
 
     pub(super) fn check(&self, place: &Place) -> Result<()> {
-        let changed = SUFFIXES.into_iter().zip(self.0);
+        let changed = SUFFIXES.into_iter().zip(self.identities);
         match changed.into_iter().find(|(suffix, known)| place.identity_of(suffix).ok() != Some(*known)) {
             Some((suffix, _)) => Err(replaced(place, suffix)),
             None => Ok(()),
         }
+    }
+
+    /// Waits until what was committed is on the disk.
+    pub(super) fn sync(&self, place: &Place) -> Result<()> {
+        rustix::fs::fdatasync(&self.log).map_err(|error| place.failed("-wal", error))
     }
 }
 
