@@ -98,6 +98,8 @@ mod pages {
     struct Contributing;
     #[doc = include_str!("../../../docs/contract.md")]
     struct Contract;
+    #[doc = include_str!("../../../docs/cli.md")]
+    struct CommandLine;
     #[doc = include_str!("../../../docs/guide.md")]
     struct Guide;
     #[doc = include_str!("../../../docs/stores.md")]
