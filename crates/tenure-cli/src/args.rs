@@ -16,6 +16,7 @@ use tenure::{Label, Name, escaped};
 /// Run a command under a distributed lease.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(override_usage = "tenure [OPTIONS] COMMAND")]
 pub(crate) struct Cli {
     /// The store, as a URL such as sqlite:/var/lib/app/leases.db
     #[arg(long, value_name = "URL", global = true, conflicts_with = "store_file", display_order = 900)]

@@ -430,7 +430,12 @@ fn pages_and_completions_name_every_command() {
     for command in &commands {
         assert!(page.contains(command), "{command}");
         let page = made(&format!("man {command}"));
-        assert!(page.contains(".SH OPTIONS") && page.contains(&format!("tenure\\-{command}")), "{page}");
+        assert!(
+            page.contains(".SH OPTIONS")
+                && page.contains(".SH EXIT STATUS")
+                && page.contains(&format!("tenure\\-{command}")),
+            "{page}"
+        );
     }
     let mut bash = std::process::Command::new("bash");
     bash.args(["-n", "/dev/stdin"]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -11,6 +11,9 @@ pub(crate) fn completions(args: &Completions) -> Result<Exit, Failure> {
     answer(&String::from_utf8_lossy(&text), Exit::Success)
 }
 
+/// What all pages end with.
+const END: &str = include_str!("man_end.roff");
+
 pub(crate) fn man(args: &Man) -> Result<Exit, Failure> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
@@ -28,7 +31,11 @@ pub(crate) fn man(args: &Man) -> Result<Exit, Failure> {
             })?
         }
     };
+    // The usage as help shows it, and at the end what holds for all pages.
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    let command = command.override_usage(usage).after_help(None::<&str>);
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text).map_err(Failure::internal)?;
-    answer(&String::from_utf8_lossy(&text), Exit::Success)
+    answer(&(String::from_utf8_lossy(&text) + END), Exit::Success)
 }
