@@ -25,7 +25,6 @@ echo "== installed, tried and removed"
 chroot "$root" /bin/bash -euxs <<'END'
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/var/tmp/home
 mkdir -p "$HOME"
-before=$(find /etc /usr /var/lib -xdev -newer /tenure.deb -not -path '/var/lib/dpkg/*' | sort)
 dpkg --install /tenure.deb
 dpkg --verify tenure
 [ "$(tenure run demo -- echo hello)" = hello ]
@@ -54,7 +53,7 @@ done
 usermod --append --groups tenure ann
 usermod --append --groups tenure ben
 as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --init-groups env HOME="/var/tmp" "$@"; }
-as ann tenure run shared -- sleep 1000 &
+setpriv --reuid ann --regid ann --init-groups tenure run shared -- sleep 1000 &
 until as ben tenure ls | grep -q ^shared; do sleep 0.1; done
 code=0; as ben tenure run -n shared -- true || code=$?
 [ $code = 75 ]

@@ -213,6 +213,10 @@ impl Place {
                     "the directory {directory} is not writable for this user, and {path} is to be made in it"
                 ))
             }
+            Errno::ACCESS | Errno::PERM if self.is_shared => Error::rejected(format!(
+                "{path} is for the members of the group of {directory}: become one (usermod --append --groups, and log \
+                 in again), or name a store of your own"
+            )),
             Errno::ACCESS | Errno::PERM => Error::rejected(format!(
                 "{path} is not readable and writable for this user (uid {}): name a store of your own, or share \
                      one with a group (tenure init --system)",
