@@ -14,7 +14,7 @@ pub(crate) mod wait;
 mod waiting;
 
 use crate::exit::Failure;
-use crate::output::say;
+use crate::output::{say, secrets};
 use crate::store_choice::StoreChoice;
 use tenure::Client;
 use tenure::stores::sqlite::Sqlite;
@@ -22,7 +22,8 @@ use tenure::stores::sqlite::Sqlite;
 /// The store, as people are shown it.
 fn place(client: &Client) -> String {
     let about = client.about();
-    format!("{}:{}", about.kind, tenure::escaped(&about.place))
+    let place = format!("{}:{}", about.kind, about.place);
+    tenure::escaped(&secrets::hidden(&place)).to_string()
 }
 
 /// Where a question goes.
