@@ -179,25 +179,9 @@ impl Place {
         Ok(directory)
     }
 
-    /// Which file stands behind the name of the database, links not followed.
+    /// Which file stands behind the name of the database.
     pub(super) fn identity(&self) -> std::result::Result<Identity, Errno> {
-        self.identity_of("")
-    }
-
-    /// Which file stands behind the name with this suffix.
-    pub(super) fn identity_of(&self, suffix: &str) -> std::result::Result<Identity, Errno> {
-        // Not the times: who asks for them makes the kernel keep finer ones (Linux 6.13), and
-        // each later sync of the file writes its inode too. It made a grant a third slower.
-        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK;
-        let stat = statx(rustix::fs::CWD, self.beside(suffix), AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) == rustix::fs::FileType::Symlink {
-            return Err(Errno::LOOP);
-        }
-        // Each name has a write-ahead log of its own.
-        if stat.stx_nlink > 1 {
-            return Err(Errno::MLINK);
-        }
-        Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+        identity_of(&self.file)
     }
 
     /// An operation on the file with this suffix failed.
@@ -206,7 +190,7 @@ impl Place {
         let path = path.display();
         match error {
             Errno::ACCESS | Errno::PERM
-                if matches!(self.identity_of(suffix), Err(Errno::NOENT))
+                if matches!(identity_of(&self.beside(suffix)), Err(Errno::NOENT))
                     && rustix::fs::access(self.directory(), rustix::fs::Access::WRITE_OK).is_err() =>
             {
                 Error::rejected(format!(
@@ -259,6 +243,22 @@ fn too_long(file: &Path) -> Result<()> {
 /// exclude nobody.
 fn has_system(file: &Path) -> bool {
     !matches!(file.symlink_metadata(), Err(error) if matches!(error.kind(), NotFound | NotADirectory))
+}
+
+/// Which file stands behind a name, links not followed.
+pub(super) fn identity_of(file: &Path) -> std::result::Result<Identity, Errno> {
+    // Not the times: who asks for them makes the kernel keep finer ones (Linux 6.13), and
+    // each later sync of the file writes its inode too. It made a grant a third slower.
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK;
+    let stat = statx(rustix::fs::CWD, file, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+    if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) == rustix::fs::FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    // Each name has a write-ahead log of its own.
+    if stat.stx_nlink > 1 {
+        return Err(Errno::MLINK);
+    }
+    Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
 }
 
 /// Whether the directory of this file is made where it is missing: of the default one.
