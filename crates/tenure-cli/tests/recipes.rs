@@ -67,7 +67,7 @@ fn crontab() -> (Vec<(String, String)>, Vec<String>) {
     let is_setting = |line: &&&str| {
         line.split_once('=').is_some_and(|(name, _)| name.bytes().all(|b| b.is_ascii_uppercase()))
     };
-    let (settings, jobs): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| is_setting(&line));
+    let (settings, jobs): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| is_setting(line));
     let settings = settings.iter().filter_map(|line| line.split_once('='));
     let command = |job: &&str| {
         let words: Vec<&str> = job.split_whitespace().collect();
