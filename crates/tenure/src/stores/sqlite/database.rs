@@ -108,13 +108,30 @@ impl Database {
 
     /// Runs `work` in a write transaction. Who it granted to is told when that is on the disk.
     pub(super) fn write<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
+        self.in_turn(|open, client| open.write(client, work))
+    }
+
+    /// The same for `work` that is one statement, which is a transaction by itself. Its instant
+    /// is that of its beginning.
+    pub(super) fn execute<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<T> {
+        self.in_turn(|open, client| {
+            let transaction = Transaction::new(&open.connection, client);
+            let done = work(&transaction)?;
+            Ok((done, transaction.grants.into_inner()))
+        })
+    }
+
+    fn in_turn<T>(&mut self, work: impl FnOnce(&Open, &Client) -> Result<(T, Grants), Fault>) -> Result<T> {
         let client = self.client.clone();
         if !client.is_writable() {
             return Err(client.read_only());
         }
         let open = self.connected()?;
         let passed = open.gate.as_ref().and_then(Gate::pass);
-        let written = open.write(&client, work);
+        let written = work(open, &client);
         // Nobody else waits for this one's disk.
         drop(passed);
         let done = written.map_err(|fault| fault.told(&client.place)).and_then(|(done, grants)| {

@@ -45,13 +45,11 @@ impl Database {
         // Two handles would open a wait session each, and only one of them is kept alive.
         let client = self.client.clone();
         let _alone = ask.queue.then(|| client.enqueueing());
-        let is_crowded = self.is_crowded;
-        let (answer, learnt) = self.write(|transaction| {
-            if !is_crowded && let Some(granted) = transaction.take(ask, sent)? {
-                return Ok(granted);
-            }
-            transaction.acquire(ask, sent)
-        })?;
+        let taken = if self.is_crowded { None } else { self.execute(|it| it.take(ask))? };
+        let (answer, learnt) = match taken {
+            Some(granted) => granted,
+            None => self.write(|transaction| transaction.acquire(ask, sent))?,
+        };
         self.is_crowded = matches!(answer, Answer::Busy(_));
         let mut known = self.client.known();
         match learnt {
@@ -111,10 +109,10 @@ impl Transaction<'_> {
 
     /// Grants a name that is plainly free: the common case of [`acquire`](Self::acquire) in
     /// one statement.
-    fn take(&self, ask: &Ask, sent: i64) -> Result<Option<(Answer, Learnt)>, Fault> {
+    fn take(&self, ask: &Ask) -> Result<Option<(Answer, Learnt)>, Fault> {
         let Claim { name, owner } = &ask.claim;
         let ttl = rounded(ask.terms.ttl);
-        let hook = if ask.terms.one_shot { None } else { self.current_hook(ttl, sent)? };
+        let hook = if ask.terms.one_shot { None } else { self.fresh_hook(ttl)? };
         let Some(hook) = hook else { return Ok(None) };
         let wall = self.client.host.wall_us();
         let token = Token::after(None, wall as u64)?;
@@ -128,6 +126,7 @@ impl Transaction<'_> {
                 &hook.session.0,
                 &ttl,
                 &self.kept_until(ask.terms),
+                &hook.revision,
             ],
         )?;
         Ok((taken > 0).then(|| (self.granted(token, hook), Learnt::Holds(hook))))

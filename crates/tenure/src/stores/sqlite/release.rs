@@ -17,14 +17,14 @@ const SECOND: i64 = 1_000_000;
 impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
         let session = self.client.known().session_of(claim.owner).filter(|_| !self.is_crowded);
-        let released = self.write(|transaction| {
-            if let Some(session) = session
-                && transaction.give_up(claim, session, ending)?
-            {
-                return Ok(Released::Released);
-            }
-            transaction.release(claim, ending)
-        })?;
+        let is_given_up = match session {
+            Some(session) => self.execute(|it| it.give_up(claim, session, ending))?,
+            None => false,
+        };
+        let released = match is_given_up {
+            true => Released::Released,
+            false => self.write(|transaction| transaction.release(claim, ending))?,
+        };
         self.client.known().forget(claim.owner);
         Ok(released)
     }

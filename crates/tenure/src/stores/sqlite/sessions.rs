@@ -8,25 +8,29 @@ use crate::words::error::{Error, Result};
 use crate::words::owner::random_bits;
 
 impl Transaction<'_> {
-    /// The session for grants of this TTL, opened where there is none.
+    /// The session for grants of this TTL, opened where there is none. A grant that follows
+    /// closely on a confirmed renewal stands on that and spares a write.
     pub(super) fn hook(&self, ttl: i64, sent: i64) -> Result<Hook, Fault> {
-        if let Some(hook) = self.current_hook(ttl, sent)? {
-            return Ok(hook);
+        // Else the grant hangs on a session that others may take for dead at any moment.
+        self.client.liveness()?;
+        let current = self.client.known().current(ttl);
+        if let Some(hook) = current {
+            let is_fresh = hook.is_fresh(self.now);
+            let sent = if is_fresh { hook.sent } else { sent };
+            let revision =
+                if is_fresh { self.revision(hook.session)? } else { self.beat(hook.session, ttl)? };
+            if let Some(revision) = revision {
+                return Ok(Hook { sent, revision, ..hook });
+            }
         }
         self.client.known().admit(ttl)?;
         Ok(Hook { session: self.open(ttl, true)?, ttl, sent, revision: 0, is_shared: true })
     }
 
-    /// The session for grants of this TTL, if there is one. A grant that follows closely on a
-    /// confirmed renewal stands on that and spares a write.
-    pub(super) fn current_hook(&self, ttl: i64, sent: i64) -> Result<Option<Hook>, Fault> {
-        // Else the grant hangs on a session that others may take for dead at any moment.
+    /// The same, if it takes no look into the database to tell.
+    pub(super) fn fresh_hook(&self, ttl: i64) -> Result<Option<Hook>, Fault> {
         self.client.liveness()?;
-        let Some(hook) = self.client.known().current(ttl) else { return Ok(None) };
-        let is_fresh = self.now - hook.sent <= ttl / 10;
-        let sent = if is_fresh { hook.sent } else { sent };
-        let revision = if is_fresh { self.revision(hook.session)? } else { self.beat(hook.session, ttl)? };
-        Ok(revision.map(|revision| Hook { sent, revision, ..hook }))
+        Ok(self.client.known().current(ttl).filter(|hook| hook.is_fresh(self.now)))
     }
 
     /// A session of its own, which only time ends (C13).
