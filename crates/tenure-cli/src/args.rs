@@ -99,6 +99,14 @@ pub(crate) struct Run {
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
 
+    /// A line of JSON on this descriptor, which the command does not get, for each change of state
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) status_fd: Option<i32>,
+
+    /// Keep the command in tenure's own process group, and the terminal there
+    #[arg(long)]
+    pub(crate) foreground: bool,
+
     /// The command and its arguments, executed as they are given, without a shell
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

@@ -15,7 +15,7 @@ fn main() -> ! {
     let mut words = std::env::args_os().skip(1);
     // Before anything else, since CMD waits for it.
     if words.next().is_some_and(|word| word == process::GUARDIAN) {
-        match process::guard(words, inherited) {
+        match process::guard(words) {
             Ok(()) => Exit::Success.now(),
             Err(_) => Exit::Internal.now(),
         }

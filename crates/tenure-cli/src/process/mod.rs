@@ -5,10 +5,12 @@ mod guarded;
 mod guardian;
 mod held;
 mod inherited;
+mod jobs;
 mod lookup;
 mod message;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
+mod terminal;
 mod tree;
 mod unsafe_calls;
 
@@ -17,3 +19,4 @@ pub(crate) use guarded::Guarded;
 pub(crate) use guardian::guard;
 pub(crate) use inherited::Inherited;
 pub(crate) use lookup::find;
+pub(crate) use terminal::{Terminal, place};
