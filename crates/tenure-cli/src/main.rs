@@ -42,13 +42,18 @@ fn end_at_a_panic() {
 }
 
 fn run(cli: args::Cli, inherited: Inherited) -> Result<Exit, Failure> {
+    // First: a number that is free may be the next one that something gets.
+    let status = match &cli.command {
+        args::Command::Run(run) => run.status_fd.and_then(output::status::take),
+        _ => None,
+    };
     let store = store_choice::StoreChoice::make(cli.store, cli.store_file)?;
     // One thread: CMD's guardian must not be the child of a thread that may end.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::internal)?;
     let exit = runtime.block_on(async {
         match cli.command {
-            args::Command::Run(run) => commands::run::run(run, &store, cli.verbose, inherited).await,
+            args::Command::Run(run) => commands::run::run(run, &store, cli.verbose, inherited, status).await,
             args::Command::Ls(ls) => commands::ls::ls(ls, &store, cli.verbose).await,
             args::Command::Show(show) => commands::show::show(show, &store, cli.verbose).await,
         }

@@ -4,11 +4,13 @@ use super::acquire::Acquirer;
 use crate::args::{OnLost, Run};
 use crate::exit::{Exit, Failure};
 use crate::output::say;
-use crate::process::signals::Signals;
+use crate::output::status::Status;
+use crate::process::signals::{self, Signals};
 use crate::process::supervisor::{Ended, Outcome, is_lent, supervise};
 use crate::process::{Duties, Guarded, Inherited, find, place};
 use crate::store_choice::StoreChoice;
-use std::os::fd::AsFd;
+use rustix::process::Signal;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -19,28 +21,48 @@ use tenure::{Client, Clock, Lease, Reason};
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The most that the end of a wait does: an entry that could not leave is dead soon by itself.
-const LEAVE: Duration = Duration::from_millis(500);
+const LEAVE: Duration = Duration::from_millis(250);
 
 /// The pause before a lease that was lost before CMD was started is waited for again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Waits for the lease, runs CMD while it is held, releases, and ends as CMD did.
-///
-/// A lease that is lost before CMD was started, as when this process was stopped while it
-/// was given its turn, has done no harm: the wait goes on.
 pub(crate) async fn run(
     args: Run,
     store: &StoreChoice,
     verbose: bool,
     inherited: Inherited,
+    status: Option<OwnedFd>,
 ) -> Result<Exit, Failure> {
-    find(&args.command[0])?;
+    // First, so that no thread is without it.
     let mut signals = Signals::listen().map_err(Failure::internal)?;
-    let mut acquirer = Acquirer::new(&args, store, verbose);
+    let status = Status::new(status, &args.name);
+    let mut asked = None;
+    let ended = match find(&args.command[0]) {
+        Ok(()) => {
+            let acquirer = Acquirer::new(&args, store, verbose, status.clone());
+            under_lease(&args, acquirer, &mut signals, inherited, &mut asked).await
+        }
+        Err(failure) => Err(failure),
+    };
+    status.end(&ended, asked.map(signals::name));
+    ended
+}
+
+/// A lease that is lost before CMD was started, as when this process was stopped while it
+/// was given its turn, has done no harm: the wait goes on.
+async fn under_lease(
+    args: &Run,
+    mut acquirer: Acquirer<'_>,
+    signals: &mut Signals,
+    inherited: Inherited,
+    asked: &mut Option<Signal>,
+) -> Result<Exit, Failure> {
     let (client, worked, taken) = loop {
         let acquired = tokio::select! {
             biased;
             signal = signals.asked_to_end() => {
+                *asked = signal.as_ref().ok().copied();
                 Err(signal.map(|signal| Exit::Signal(signal.as_raw())).map_err(Failure::internal))
             }
             acquired = acquirer.acquire() => acquired.map_err(Err),
@@ -48,14 +70,14 @@ pub(crate) async fn run(
         let (client, lease) = match (acquirer.client.clone(), acquired) {
             (Some(client), Ok(lease)) => (client, lease),
             (client, acquired) => {
-                leave(client, &mut signals).await;
+                leave(client, signals).await;
                 return acquired.err().unwrap_or(Ok(Exit::Internal));
             }
         };
-        let worked = work(&args, store, &client, &lease, &mut signals, inherited).await;
-        let taken = release(lease, &mut signals).await;
+        let worked = work(args, acquirer.store, &client, &lease, signals, inherited).await;
+        let taken = release(lease, signals).await;
         match &worked {
-            Ok(Outcome { ended: Ended::NotStarted, lost }) if acquirer.is_patient() => {
+            Ok(Outcome { ended: Ended::NotStarted, lost, .. }) if acquirer.is_patient() => {
                 say(format!("{}; waiting again", lost.as_deref().unwrap_or("the lease was lost")));
                 // Whatever the cause, it must not spin, nor leave its guardians behind.
                 Clock::system().sleep(AGAIN).await;
@@ -63,8 +85,10 @@ pub(crate) async fn run(
             _ => break (client, worked, taken),
         }
     };
-    let _ = patiently(FAREWELL, &mut signals, client.close()).await;
-    Ok(judge(&args, worked?, taken))
+    let _ = patiently(FAREWELL, signals, client.close()).await;
+    let outcome = worked?;
+    *asked = outcome.asked;
+    Ok(judge(args, outcome, taken))
 }
 
 /// Gives up waiting: the queue forgets us, at once when the store answers.

@@ -3,8 +3,8 @@
 use super::text;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tenure::Holder;
 use tenure::store::{Standing, Waiter};
+use tenure::{Busy, Holder, Why};
 
 /// How a name stands, without its queue.
 pub(crate) fn standing(standing: &Standing) -> Value {
@@ -25,6 +25,24 @@ pub(crate) fn standing_in_full(shown: &Standing, store: &str) -> Value {
     value
 }
 
+/// Why a name was not granted.
+pub(crate) fn busy(busy: &Busy) -> Value {
+    let (why, holder) = match &busy.why {
+        Why::Held(held_by) => ("held", Some(holder(held_by))),
+        Why::KeptBack(_) => ("kept_back", None),
+        Why::Guarded(_) => ("guarded", None),
+        _ => ("queued", None),
+    };
+    json!({
+        "why": why,
+        "holder": holder,
+        "left_ms": busy.left().map(milliseconds),
+        "place": busy.place,
+        "waiting": busy.waiting,
+        "error": busy.last_error.as_ref().map(ToString::to_string),
+    })
+}
+
 fn holder(holder: &Holder) -> Value {
     json!({
         "owner": holder.owner.to_string(),
@@ -43,6 +61,6 @@ fn waiter(waiter: &Waiter) -> Value {
     })
 }
 
-fn milliseconds(duration: Duration) -> u64 {
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! What tenure says: few lines on stderr for people, JSON and tables on stdout.
 
 pub(crate) mod json;
+pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod text;
 

@@ -171,9 +171,11 @@ impl Guarded {
 
     /// Reaps what has ended. As PID 1, or once the guardian is dead, tenure inherits.
     pub(crate) fn reap(&mut self) -> bool {
-        tree::reap(|pid, _| {
-            self.guardian_reaped |= pid == self.guardian;
-            self.strangers.retain(|stranger| *stranger != pid);
+        tree::reap(|pid, status| {
+            if !status.stopped() {
+                self.guardian_reaped |= pid == self.guardian;
+                self.strangers.retain(|stranger| *stranger != pid);
+            }
         })
     }
 

@@ -2,6 +2,18 @@
 //! and streams that are closed.
 
 use super::unsafe_calls::{self, Mask};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Takes over a descriptor that the caller passed for this process and not for CMD.
+pub(crate) fn take_for_writing(number: i32) -> io::Result<OwnedFd> {
+    let descriptor = unsafe_calls::adopt(number)?;
+    rustix::io::ioctl_fioclex(&descriptor)?;
+    let mode = rustix::fs::fcntl_getfl(&descriptor)? & OFlags::RWMODE;
+    if mode == OFlags::RDONLY { Err(Errno::BADF.into()) } else { Ok(descriptor) }
+}
 
 /// What the caller had, where this process changes it for itself.
 #[derive(Clone, Copy)]

@@ -140,6 +140,20 @@ pub(super) fn stop_by(stop: Stop) -> bool {
     })
 }
 
+/// What people call it.
+pub(crate) fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::TERM => "TERM",
+        Signal::INT => "INT",
+        Signal::HUP => "HUP",
+        Signal::QUIT => "QUIT",
+        Signal::USR1 => "USR1",
+        Signal::USR2 => "USR2",
+        Signal::PIPE => "PIPE",
+        _ => "another",
+    }
+}
+
 /// Ends this process by `signal`, so that whoever waits for it sees the same
 /// end as without tenure. Without a core: the crash was CMD's.
 ///

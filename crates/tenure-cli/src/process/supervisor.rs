@@ -18,6 +18,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long after the deadline a guardian may take to kill; then tenure does it.
 const OVERDUE: Duration = Duration::from_secs(1);
 
+/// By these a command is asked to end.
+const ASKS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
 /// How the work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -39,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) ended: Ended,
     /// How the lease was lost, if it was as the end was seen.
     pub(crate) lost: Option<String>,
+    /// The first signal that asked CMD to end and came through tenure.
+    pub(crate) asked: Option<Signal>,
 }
 
 /// Starts what is held and stays with it until it is over.
@@ -59,6 +64,7 @@ pub(crate) async fn supervise(
         phase: Phase::Kept,
         ended: None,
         lost: None,
+        asked: None,
     };
     let ended = supervisor.until_it_is_over().await;
     if ended.is_err() {
@@ -68,7 +74,7 @@ pub(crate) async fn supervise(
     }
     let exited = matches!(ended, Ok(Ended::Command(status)) if ExitStatus::from_raw(status).code().is_some());
     supervisor.jobs.end(&supervisor.guarded, exited);
-    Ok(Outcome { ended: ended?, lost: supervisor.lost })
+    Ok(Outcome { ended: ended?, lost: supervisor.lost, asked: supervisor.asked })
 }
 
 /// A lease that was handed over is only lent until its first renewal: no work is begun on
@@ -88,6 +94,7 @@ struct Supervisor<'a> {
     phase: Phase,
     ended: Option<Ended>,
     lost: Option<String>,
+    asked: Option<Signal>,
 }
 
 /// Only ever goes forward.
@@ -212,13 +219,19 @@ impl Supervisor<'_> {
         match arrived.signal {
             Signal::CHILD => _ = self.guarded.reap(),
             Signal::TSTP => _ = signals::stop_by(Stop::Asked),
-            signal if arrived.is_ending() => return Some(signal),
+            signal if arrived.is_ending() => {
+                self.asked = Some(signal);
+                return Some(signal);
+            }
             _ => {}
         }
         None
     }
 
     fn hear_signal(&mut self, arrived: Arrived) {
+        if self.ended.is_none() && ASKS.contains(&arrived.signal) {
+            self.asked = self.asked.or(Some(arrived.signal));
+        }
         match arrived.signal {
             Signal::CHILD => _ = self.guarded.reap(),
             Signal::CONT => self.jobs.go_on(&self.guarded, self.lease, self.spare),
@@ -229,7 +242,7 @@ impl Supervisor<'_> {
             signal => {
                 self.guarded.signal(signal);
                 // What is stopped would not hear that it is asked to end.
-                if [Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+                if ASKS.contains(&signal) && signal != Signal::INT {
                     self.guarded.signal(Signal::CONT);
                 }
             }

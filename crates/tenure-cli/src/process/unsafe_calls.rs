@@ -137,11 +137,11 @@ pub(super) fn signalfd(mask: &Mask) -> io::Result<OwnedFd> {
 
 /// Takes over a descriptor that this process was given by number.
 ///
-/// Sound when called once for each number that the command line of the guardian
-/// names: nothing else in it knows them.
+/// Sound when called once for each number that the command line names, before anything else
+/// is opened: nothing else knows them.
 pub(super) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
-        return Err(io::ErrorKind::InvalidInput.into());
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

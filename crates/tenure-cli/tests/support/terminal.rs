@@ -86,9 +86,17 @@ impl Terminal {
                 self.unread.drain(..at + text.len());
                 return before;
             }
-            assert!(began.elapsed() < BOUND, "not shown within {BOUND:?}: {text:?} in {}", self.shown);
+            let (late, shown) = (began.elapsed() >= BOUND, &self.shown);
+            assert!(!late, "not shown within {BOUND:?}: {text:?} in {shown}\n{}", self.processes());
             self.read();
         }
+    }
+
+    /// Who is there, for the report of a failure.
+    fn processes(&self) -> String {
+        let session = self.shell.as_ref().map_or(0, Child::id).to_string();
+        let list = Command::new("ps").args(["-o", "pid,ppid,pgid,tpgid,stat,args", "-s", &session]).output();
+        list.map(|list| String::from_utf8_lossy(&list.stdout).into_owned()).unwrap_or_default()
     }
 
     fn read(&mut self) {
@@ -118,6 +126,15 @@ impl Terminal {
         self.say("echo code=$?=");
         self.expect("code=");
         self.expect("=").parse().expect("a number")
+    }
+
+    /// Waits until this group has the terminal.
+    #[track_caller]
+    pub(crate) fn expect_in_front(&self, group: i32) {
+        super::support::eventually(&format!("group {group} is in front"), || {
+            let front = rustix::termios::tcgetpgrp(&self.ours).ok()?;
+            (front.as_raw_nonzero().get() == group).then_some(())
+        });
     }
 
     /// The terminal's modes, as `stty` says them.
