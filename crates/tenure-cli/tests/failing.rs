@@ -88,6 +88,34 @@ fn a_database_that_is_locked_is_unavailable_when_nobody_waits() {
     drop(lock);
 }
 
+/// Neither what holds the database nor what holds the gate before it makes a wait longer.
+#[test]
+fn a_limit_is_kept_also_when_the_store_hangs() {
+    use rustix::fs::{FlockOperation, flock};
+    let places = [directory(), directory()];
+    let _database = locked(places[0].path());
+    drop(locked(places[1].path()));
+    let gate = places[1].path().join("leases.db-gate");
+    let gate = fs::File::options().write(true).open(gate).expect("a gate");
+    flock(&gate, FlockOperation::LockExclusive).expect("nobody has it for long");
+
+    let limits: [(&[&str], u64); 4] =
+        [(&["-w", "0s"], 5000), (&["-w", "300ms"], 300), (&["-w", "1s"], 1000), (&["-n"], 5000)];
+    std::thread::scope(|scope| {
+        for (place, (options, limit)) in places.iter().flat_map(|place| limits.map(|limit| (place, limit))) {
+            scope.spawn(move || {
+                let began = std::time::Instant::now();
+                let output = run(words(&mut tenure(place.path()), options));
+                let (took, said) = (began.elapsed(), stderr(&output));
+                let ended = (output.status.code(), stdout(&output));
+                assert_eq!(ended, (Some(69), String::new()), "{options:?}: {said}");
+                let limit = std::time::Duration::from_millis(limit + 1000);
+                assert!(took < limit, "{options:?}: {took:?}");
+            });
+        }
+    });
+}
+
 #[test]
 fn an_outage_is_waited_out() {
     let directory = directory();
