@@ -144,7 +144,9 @@ pub(crate) struct Show {
 
 /// Parses the process's command line; on a mistake says so and ends with 64.
 pub(crate) fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = Cli::try_parse_from(&words).or_else(|error| with_dashed_name(&words).unwrap_or(Err(error)));
+    parsed.unwrap_or_else(|error| {
         if !error.use_stderr() {
             let _ = error.print();
             Exit::Success.now();
@@ -158,6 +160,27 @@ pub(crate) fn parse() -> Cli {
     })
 }
 
+/// `run -- -NAME -- CMD`: what follows the first `--` is CMD to clap, and no name left.
+fn with_dashed_name(words: &[OsString]) -> Option<clap::error::Result<Cli>> {
+    let dashes = words.iter().position(|word| word == "--")?;
+    let [dashed, second, ..] = &words[dashes + 1..] else { return None };
+    if !is_run() || second != "--" {
+        return None;
+    }
+    let any = OsString::from("any");
+    let parsed = Cli::try_parse_from(words[..dashes].iter().chain([&any]).chain(&words[dashes + 2..]));
+    let parsed = parsed.and_then(|mut cli| {
+        let named = Name::new(dashed.to_string_lossy());
+        match (&mut cli.command, named) {
+            (Command::Run(run), Ok(name)) => run.name = name,
+            (_, Err(error)) => return Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{error}\n"))),
+            _ => {}
+        }
+        Ok(cli)
+    });
+    Some(parsed)
+}
+
 /// The mistakes for which there is something better to say than clap does.
 fn in_one_line(error: &clap::Error) -> Option<String> {
     let context = |kind| match error.get(kind) {
@@ -166,7 +189,9 @@ fn in_one_line(error: &clap::Error) -> Option<String> {
     };
     match error.kind() {
         ErrorKind::ValueValidation => {
+            // As it stands in the usage: an option with its value, or <NAME>.
             let option = context(ContextKind::InvalidArg)?.split_whitespace().next()?;
+            let option = option.trim_start_matches(['<', '[']).trim_end_matches(['>', ']']);
             let value = escaped(context(ContextKind::InvalidValue)?).to_string();
             Some(format!("{option} \"{value}\": {}", error.source()?))
         }

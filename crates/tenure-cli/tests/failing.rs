@@ -117,6 +117,35 @@ fn a_limit_is_kept_also_when_the_store_hangs() {
 }
 
 #[test]
+fn a_store_that_was_deleted_ends_the_wait_with_a_clear_line() {
+    let directory = directory();
+    let place = directory.path().join("place");
+    fs::create_dir(&place).expect("a directory");
+    let script = "echo $$ >> pids; until [ -e end ]; do sleep 0.01; done";
+    let mut command = tenure(&place);
+    command.current_dir(directory.path()).args(["run", "--ttl", "2s", "x", "--", "sh", "-c", script]);
+    let holder = command.spawn().expect("it starts");
+    pids(&directory.path().join("pids"), 1);
+    let waiting = || words(&mut tenure(&place), &["--ttl", "2s"]).spawn().expect("it starts");
+    let limited = || words(&mut tenure(&place), &["--ttl", "2s", "-w", "10s"]).spawn().expect("it starts");
+    let waiters = [waiting(), limited()];
+    eventually("they wait", || {
+        let shown = run(tenure(&place).args(["show", "--json", "x"]));
+        stdout(&shown).contains("\"waiting\": 2").then_some(())
+    });
+    fs::remove_dir_all(&place).expect("it is there");
+    for waiter in waiters {
+        let output = finished(waiter);
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{said}");
+        assert!(said.lines().any(|line| line.contains("deleted while it was in use")), "{said}");
+    }
+    // The holder's renewals are refused: it is asked to end in time.
+    let output = finished(holder);
+    assert_eq!(output.status.code(), Some(76), "{}", stderr(&output));
+}
+
+#[test]
 fn an_outage_is_waited_out() {
     let directory = directory();
     let lock = locked(directory.path());

@@ -157,7 +157,7 @@ impl<'a> Acquirer<'a> {
 
     fn not_acquired(&self, busy: &Busy) -> Failure {
         if let Some(error) = &busy.last_error {
-            return Failure::new(Exit::Unavailable, error.to_string());
+            return error.clone().into();
         }
         let exit = Exit::NotAcquired(self.args.conflict_exit_code);
         Failure::new(exit, format!("\"{}\" was not acquired: {}", self.args.name, text::busy(busy)))
