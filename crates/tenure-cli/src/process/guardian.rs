@@ -186,7 +186,8 @@ impl Guardian {
             self.report(match self.held.not_started() {
                 Some(NotStarted::TooLate) => Report::TooLate,
                 Some(NotStarted::Errno(errno)) => Report::NotExecuted(errno),
-                None if self.held.is_untold() => Report::TooLate,
+                // Killed by somebody else it is a command that was killed.
+                None if self.held.is_untold() && self.killed => Report::TooLate,
                 None => Report::Ended { status: status.as_raw(), killed: self.killed },
             });
         }
