@@ -193,6 +193,45 @@ async fn a_grant_that_its_caller_does_not_fetch_blocks_the_name_for_a_ttl_at_mos
     drop(asking);
 }
 
+/// C8: the keeper attends to the entries, whatever the callers do.
+#[tokio::test]
+async fn a_waiter_that_is_not_polled_as_its_first_question_is_answered_keeps_its_place() {
+    for memory in [Memory::new(Clock::system()), Memory::with_shared_sessions(Clock::system())] {
+        let (a, faults, b) = pair(memory);
+        let held = b.lease("x").acquire().await.unwrap();
+        let request = a.lease("x");
+        faults.set_next(1, Verb::Acquire, Fault::ReplySlow(20 * MS));
+        let mut first = Box::pin(request.acquire());
+        assert!(poll_once(&mut first).is_pending());
+        queued(&b, "x").await;
+        let second = b.lease("x");
+        let second = tokio::spawn(async move { second.acquire().await.unwrap().token() });
+        // Twice the life of an entry that nobody attends to.
+        pause(2 * ENTRY_LIFE).await;
+        held.release().await.unwrap();
+        pause(2 * ENTRY_LIFE).await;
+        assert!(!second.is_finished(), "the one behind it was served");
+        let first = first.await.unwrap();
+        let token = first.token();
+        first.release().await.unwrap();
+        assert!(token < second.await.unwrap());
+    }
+}
+
+/// C7: the name is not blocked by an `acquire` that nobody polls any more.
+#[tokio::test]
+async fn a_grant_of_acquire_that_its_caller_does_not_fetch_blocks_the_name_for_a_ttl_at_most() {
+    let (a, faults, b) = pair(Memory::with_shared_sessions(Clock::system()));
+    let _other = a.lease("other").ttl(500 * MS).acquire().await.unwrap();
+    faults.set_next(1, Verb::Acquire, Fault::ReplySlow(20 * MS));
+    let request = a.lease("x").ttl(500 * MS);
+    let mut asking = Box::pin(request.acquire());
+    assert!(poll_once(&mut asking).is_pending());
+    pause(500 * MS + Duration::from_millis(1_500)).await;
+    assert_eq!(why(&b, "x").await, None, "blocked by a call that brings no lease");
+    drop(asking);
+}
+
 /// C13: "from a grant that reached its caller on, nobody else gets the name for this long,
 /// whatever happens".
 #[tokio::test]

@@ -98,36 +98,37 @@ impl Rooms {
             Work { ask: vec![], attend: vec![], leave: vec![], queued: false, waiting: false, next: None };
         let State { rooms, entries, attend_at, attending, .. } = &mut *state;
         rooms.retain(|wants, room| {
-            if room.tickets.is_empty() && room.stage != Stage::Asking {
+            if room.tickets.is_empty() && !matches!(room.stage, Stage::Asking(_)) {
                 entries.remove(&room.claim.owner);
                 work.leave.push((room.claim.clone(), wants.timing));
                 return false;
             }
-            if let Stage::Again(at) = room.stage {
-                if at <= now {
-                    room.stage = Stage::Asking;
+            match room.stage {
+                Stage::Again(at) if at <= now => {
+                    room.stage = Stage::Asking(now);
                     work.ask.push((wants.clone(), room.claim.clone()));
-                } else {
-                    work.next = Some(work.next.map_or(at, |next| next.min(at)));
                 }
+                Stage::Again(at) => work.look_at(at),
+                Stage::Asking(since) if !room.has_entry(now) => work.look_at(since + ATTEND),
+                Stage::Asking(_) | Stage::Queued => {}
             }
-            work.queued |= room.stage == Stage::Queued;
+            work.queued |= room.has_entry(now);
             true
         });
         if work.queued && !*attending {
             if attend_at.is_none_or(|at| at <= now) {
                 *attending = true;
                 *attend_at = Some(now + jittered(ATTEND));
-                work.attend = queued(rooms).collect();
+                work.attend = entries_in(rooms, now).collect();
             }
-            let at = attend_at.unwrap_or(now);
-            work.next = Some(work.next.map_or(at, |next| next.min(at)));
+            work.look_at(attend_at.unwrap_or(now));
         }
         work.waiting = !rooms.is_empty();
         if work.waiting {
-            work.next.get_or_insert(now + ENTRY_LIFE);
+            work.look_at(now + ENTRY_LIFE);
         } else if now < until && self.keeper.may_linger() {
-            work.next = Some(until);
+            // Who begins to ask meanwhile does not wake it for that.
+            work.look_at(until.min(now + ATTEND));
         } else {
             state.driven = false;
             state.attend_at = None;
@@ -136,7 +137,8 @@ impl Rooms {
     }
 
     fn entries_of(&self, name: &Name) -> Vec<Claim> {
-        queued(&self.lock().rooms).filter(|claim| claim.name == *name).collect()
+        let now = self.keeper.clock.now();
+        entries_in(&self.lock().rooms, now).filter(|claim| claim.name == *name).collect()
     }
 
     fn attend_now(&self, now: Instant) {
@@ -164,8 +166,8 @@ impl Rooms {
             };
             for (claim, attended) in entries.iter().zip(attended) {
                 match attended {
-                    Attended::Waiting(busy) => rooms.answered_if_queued(claim, Ok(Answer::Busy(busy))),
-                    Attended::Granted(grant) => rooms.answered_if_queued(claim, Ok(Answer::Granted(grant))),
+                    Attended::Waiting(busy) => rooms.answered_if_waiting(claim, Ok(Answer::Busy(busy))),
+                    Attended::Granted(grant) => rooms.answered_if_waiting(claim, Ok(Answer::Granted(grant))),
                     Attended::Gone => rooms.requeue(claim),
                     Attended::Unknown(error) => rooms.note(claim, error),
                 }
@@ -174,20 +176,25 @@ impl Rooms {
     }
 
     /// What is attended may have been answered, or left, meanwhile by another way.
-    fn answered_if_queued(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
-        let waits = {
-            let state = self.lock();
-            let room = state.entries.get(&claim.owner).and_then(|wants| state.rooms.get(wants));
-            room.is_some_and(|room| room.stage == Stage::Queued)
+    fn answered_if_waiting(self: &Arc<Self>, claim: &Claim, answer: Result<Answer>) {
+        let is_waited_for = match self.lock().stage_of(claim) {
+            Some(Stage::Queued) => true,
+            // What was granted at once is for the caller alone to fetch: nothing renews it till then.
+            Some(Stage::Asking(_)) => !matches!(&answer, Ok(Answer::Granted(grant)) if !grant.handed_over),
+            Some(Stage::Again(_)) | None => false,
         };
-        if waits {
+        if is_waited_for {
             self.answered(claim, answer);
         }
     }
 
-    /// C8: a waiter whose own registration is gone notices and queues again.
+    /// C8: a waiter whose own registration is gone notices and queues again. While it is
+    /// asked for it may just not be there yet.
     fn requeue(self: &Arc<Self>, claim: &Claim) {
         let mut state = self.lock();
+        if state.stage_of(claim) != Some(Stage::Queued) {
+            return;
+        }
         let Some(wants) = state.entries.remove(&claim.owner) else { return };
         let Some(room) = state.rooms.remove(&wants) else { return };
         let now = self.keeper.clock.now();
@@ -204,8 +211,31 @@ impl Rooms {
     }
 }
 
-fn queued(rooms: &HashMap<Wants, Room>) -> impl Iterator<Item = Claim> {
-    rooms.values().filter(|room| room.stage == Stage::Queued).map(|room| room.claim.clone())
+impl State {
+    fn stage_of(&self, claim: &Claim) -> Option<Stage> {
+        Some(self.rooms.get(self.entries.get(&claim.owner)?)?.stage)
+    }
+}
+
+impl Work {
+    fn look_at(&mut self, at: Instant) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+}
+
+impl Room {
+    /// The store has an entry, or may have one whose caller has not read of it (C8).
+    fn has_entry(&self, now: Instant) -> bool {
+        match self.stage {
+            Stage::Queued => true,
+            Stage::Asking(since) => now - since >= ATTEND,
+            Stage::Again(_) => false,
+        }
+    }
+}
+
+fn entries_in(rooms: &HashMap<Wants, Room>, now: Instant) -> impl Iterator<Item = Claim> {
+    rooms.values().filter(move |room| room.has_entry(now)).map(|room| room.claim.clone())
 }
 
 /// Between 80 and 100 % of `duration`, so that clients do not march in step.

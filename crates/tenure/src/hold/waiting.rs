@@ -18,6 +18,7 @@ use crate::words::event::Event;
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Label, Owner};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -39,12 +40,19 @@ const LATE: Timing = Timing {
 };
 
 /// Tasks with the same wants share a room.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wants {
     pub(crate) name: Name,
     pub(crate) label: Label,
     pub(crate) terms: Terms,
     pub(crate) timing: Timing,
+}
+
+impl Hash for Wants {
+    /// The rest of it rarely differs.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 impl Wants {
@@ -93,8 +101,8 @@ pub(super) struct Room {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// A question for the claim is under way.
-    Asking,
+    /// A question for the claim is under way since then.
+    Asking(Instant),
     /// The store has an entry for the claim.
     Queued,
     /// To be asked at that instant.
@@ -152,14 +160,17 @@ impl Rooms {
         self.keeper.open()?;
         state.tickets += 1;
         let number = state.tickets;
-        let ticket_of = Ticket { since: self.keeper.clock.now(), deliver };
+        let now = self.keeper.clock.now();
+        let ticket_of = Ticket { since: now, deliver };
         *seat = Some(Seat { rooms: self.clone(), wants: wants.clone(), number, ticket });
         if let Some(room) = state.rooms.get_mut(wants) {
             room.tickets.insert(number, ticket_of);
             return Ok(None);
         }
-        let claim =
-            self.open_room(&mut state, wants, BTreeMap::from([(number, ticket_of)]), Stage::Asking, None);
+        let tickets = BTreeMap::from([(number, ticket_of)]);
+        let claim = self.open_room(&mut state, wants, tickets, Stage::Asking(now), None);
+        // It sees to an entry whose caller does not come to read of it.
+        self.start_driver(state);
         Ok(Some(claim))
     }
 
@@ -275,11 +286,17 @@ impl Rooms {
     }
 
     /// Sees to it that the driver runs if anybody waits.
-    pub(super) fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        if state.driven {
-            self.changed.notify_one();
-        } else if !state.rooms.is_empty() {
-            state.driven = true;
+    pub(super) fn go_on(self: &Arc<Self>, state: MutexGuard<'_, State>) {
+        match (state.rooms.is_empty(), state.driven) {
+            (true, _) => {}
+            (false, true) => self.changed.notify_one(),
+            (false, false) => self.start_driver(state),
+        }
+    }
+
+    /// Does not wake one that is on duty.
+    fn start_driver(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if !std::mem::replace(&mut state.driven, true) {
             drop(state);
             self.keeper.clone().spawn(drive(self.clone()));
         }

@@ -81,6 +81,13 @@ pub(super) struct Hook {
     pub(super) is_shared: bool,
 }
 
+impl Hook {
+    /// Its last confirmed renewal is recent.
+    pub(super) fn is_fresh(&self, now: i64) -> bool {
+        now - self.sent <= self.ttl / 10
+    }
+}
+
 impl Client {
     pub(super) fn new(host: Host, place: Place, live: Option<OwnedFd>, identity: Identity) -> Client {
         Client {
@@ -260,6 +267,11 @@ impl Known {
         if beaten.revision <= revision {
             self.claims.insert(claim.owner, (session, claim.name.clone()));
         }
+    }
+
+    /// The session that this claim was granted on, if it is known.
+    pub(super) fn session_of(&self, owner: Owner) -> Option<Session> {
+        self.claims.get(&owner).map(|(session, _)| *session)
     }
 
     /// The claim ended.

@@ -1,7 +1,10 @@
 //! The files that SQLite keeps beside a database while it is open.
 
-use super::place::{Identity, Place};
+use super::place::{Identity, Place, identity_of};
 use crate::words::error::{Error, Result};
+use rustix::fs::{Mode, OFlags, openat};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
@@ -9,7 +12,13 @@ const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
 /// Which files they are: whoever opens the database after one of them was deleted makes
 /// another, and shares nothing with who goes on with the old one.
 #[derive(Debug)]
-pub(super) struct Companions([Identity; 2]);
+pub(super) struct Companions {
+    files: [(PathBuf, Identity); 2],
+    /// The write-ahead log. No lock is ever on it, so its descriptor may come and go.
+    log: OwnedFd,
+    #[cfg(test)]
+    pub(super) syncs: std::sync::atomic::AtomicUsize,
+}
 
 /// Per database and for the whole process, for all connections of a process share them.
 static OPEN: Mutex<Vec<(Identity, Weak<Companions>)>> = Mutex::new(Vec::new());
@@ -33,20 +42,38 @@ impl Companions {
             companions.check(place)?;
             return Ok(companions);
         }
-        let [Ok(log), Ok(index)] = SUFFIXES.map(|suffix| place.identity_of(suffix)) else {
+        let [Ok(log), Ok(index)] = SUFFIXES.map(|suffix| identity_of(&place.beside(suffix))) else {
             return Err(replaced(place, "-wal"));
         };
-        let companions = Arc::new(Companions([log, index]));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = openat(rustix::fs::CWD, place.beside("-wal"), flags, Mode::empty())
+            .map_err(|error| place.failed("-wal", error))?;
+        let companions = Arc::new(Companions {
+            files: [(place.beside("-wal"), log), (place.beside("-shm"), index)],
+            log: opened,
+            #[cfg(test)]
+            syncs: Default::default(),
+        });
+        // What was opened is what was looked at.
+        companions.check(place)?;
         open.push((database, Arc::downgrade(&companions)));
         Ok(companions)
     }
 
     pub(super) fn check(&self, place: &Place) -> Result<()> {
-        let changed = SUFFIXES.into_iter().zip(self.0);
-        match changed.into_iter().find(|(suffix, known)| place.identity_of(suffix).ok() != Some(*known)) {
-            Some((suffix, _)) => Err(replaced(place, suffix)),
-            None => Ok(()),
+        for ((file, known), suffix) in self.files.iter().zip(SUFFIXES) {
+            if identity_of(file).ok() != Some(*known) {
+                return Err(replaced(place, suffix));
+            }
         }
+        Ok(())
+    }
+
+    /// Waits until what was committed is on the disk.
+    pub(super) fn sync(&self, place: &Place) -> Result<()> {
+        #[cfg(test)]
+        self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        rustix::fs::fdatasync(&self.log).map_err(|error| place.failed("-wal", error))
     }
 }
 

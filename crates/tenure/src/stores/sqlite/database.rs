@@ -5,7 +5,7 @@ use super::client::Client;
 use super::companions::{Companions, replaced};
 use super::gate::Gate;
 use super::place::{Identity, Place};
-use super::transaction::Transaction;
+use super::transaction::{Grants, Transaction};
 use crate::words::error::{Error, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -33,23 +33,11 @@ pub(super) enum Lane {
     Watch,
 }
 
-/// How sure a commit is. Forgetting any other than a grant in a crash of the machine
-/// harms nobody, for the reboot ends every lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Durability {
-    /// Survives a crash of the process.
-    Process,
-    /// Survives a crash of the machine.
-    Machine,
-}
-
 /// Why a transaction was broken off.
 #[derive(Debug)]
 pub(super) enum Fault {
     Sql(rusqlite::Error),
     Told(Error),
-    /// It grants, and so it has to begin again and survive a crash of the machine.
-    Undurable,
 }
 
 impl Lane {
@@ -79,42 +67,30 @@ pub(super) struct Database {
     pub(super) client: Arc<Client>,
     lane: Lane,
     open: Option<Open>,
-    durability: Option<Durability>,
-    pub(super) guess: Guess,
+    /// The last call met somebody else. Then the ways that are short without others are not
+    /// tried first.
+    pub(super) is_crowded: bool,
 }
 
 /// Closed in this order.
 struct Open {
     connection: Connection,
-    gate: Option<Arc<Gate>>,
+    gate: Option<Gate>,
     companions: Arc<Companions>,
-}
-
-/// How sure the next commit has to be, going by the last one. A wrong guess costs a
-/// second try or a needless wait for the disk, and nothing else.
-pub(super) struct Guess {
-    pub(super) ask: Durability,
-    pub(super) release: Durability,
 }
 
 impl Database {
     pub(super) fn new(client: Arc<Client>, lane: Lane) -> Database {
-        Database {
-            client,
-            lane,
-            open: None,
-            durability: None,
-            guess: Guess { ask: Durability::Machine, release: Durability::Process },
-        }
+        Database { client, lane, open: None, is_crowded: false }
     }
 
     /// Runs `work` in a snapshot.
     pub(super) fn read<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
         let client = self.client.clone();
-        let connection = self.connection()?;
+        let connection = &self.connected()?.connection;
         let run = |sql| connection.prepare_cached(sql)?.execute([]);
         let done = run("BEGIN").map_err(Fault::from).and_then(|_| {
-            let done = work(&transaction(connection, &client, false));
+            let done = work(&Transaction::new(connection, &client));
             run("ROLLBACK")?;
             done
         });
@@ -125,64 +101,47 @@ impl Database {
     /// Runs `work` as it is, each statement in a snapshot of its own.
     pub(super) fn glance<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
         let client = self.client.clone();
-        let done = work(&transaction(self.connection()?, &client, false));
+        let done = work(&Transaction::new(&self.connected()?.connection, &client));
         self.leave();
         done.map_err(|fault| fault.told(&client.place))
     }
 
-    /// Runs `work` in a write transaction, and once more where it has to be surer than
-    /// `first`. Waiters that it granted to are told after the commit.
-    pub(super) fn write<T>(
+    /// Runs `work` in a write transaction. Who it granted to is told when that is on the disk.
+    pub(super) fn write<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
+        self.in_turn(|open, client| open.write(client, work))
+    }
+
+    /// The same for `work` that is one statement, which is a transaction by itself. Its instant
+    /// is that of its beginning.
+    pub(super) fn execute<T>(
         &mut self,
-        first: Durability,
-        mut work: impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T> {
+        self.in_turn(|open, client| {
+            let transaction = Transaction::new(&open.connection, client);
+            let done = work(&transaction)?;
+            Ok((done, transaction.grants.into_inner()))
+        })
+    }
+
+    fn in_turn<T>(&mut self, work: impl FnOnce(&Open, &Client) -> Result<(T, Grants), Fault>) -> Result<T> {
         let client = self.client.clone();
         if !client.is_writable() {
             return Err(client.read_only());
         }
-        self.connection()?;
-        let gate = self.open.as_ref().and_then(|open| open.gate.clone());
-        // Kept when it begins again: others would get in between.
-        let _passed = gate.as_deref().and_then(Gate::pass);
-        let mut durability = first;
-        loop {
-            let done = self.attempt(durability, &client, &mut work);
-            self.leave();
-            match done {
-                Err(Fault::Undurable) if durability == Durability::Process => {
-                    durability = Durability::Machine
-                }
-                done => return done.map_err(|fault| fault.told(&client.place)),
+        let open = self.connected()?;
+        let passed = open.gate.as_ref().and_then(Gate::pass);
+        let written = work(open, &client);
+        // Nobody else waits for this one's disk.
+        drop(passed);
+        let done = written.map_err(|fault| fault.told(&client.place)).and_then(|(done, grants)| {
+            if grants.is_any() {
+                open.companions.sync(&client.place)?;
             }
-        }
-    }
-
-    fn attempt<T>(
-        &mut self,
-        durability: Durability,
-        client: &Client,
-        work: &mut impl FnMut(&Transaction<'_>) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let Some(Open { connection, .. }) = &self.open else { return Err(Fault::Undurable) };
-        if self.durability != Some(durability) {
-            // It cannot be changed inside a transaction.
-            connection.execute_batch(match durability {
-                Durability::Process => "PRAGMA synchronous = NORMAL",
-                Durability::Machine => "PRAGMA synchronous = FULL",
-            })?;
-            self.durability = Some(durability);
-        }
-        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let transaction = transaction(connection, client, durability == Durability::Machine);
-        let done = work(&transaction)
-            .and_then(|done| Ok(connection.prepare_cached("COMMIT")?.execute([]).map(|_| done)?));
-        if done.is_err() && !connection.is_autocommit() {
-            let _ = connection.execute_batch("ROLLBACK");
-        }
-        if done.is_ok() {
-            transaction.handed_over.borrow().iter().for_each(|granted| client.tell(granted));
-        }
+            grants.handed_over.iter().for_each(|granted| client.tell(granted));
+            Ok(done)
+        });
+        self.leave();
         done
     }
 
@@ -190,13 +149,13 @@ impl Database {
     /// every further one: the next call opens another.
     fn leave(&mut self) {
         if self.open.as_ref().is_some_and(|open| !open.connection.is_autocommit()) {
-            (self.open, self.durability) = (None, None);
+            self.open = None;
         }
     }
 
     /// The connection, as long as the file behind the name is the one that was opened:
     /// who goes on with another one shares nothing with those who open it now.
-    fn connection(&mut self) -> Result<&Connection> {
+    fn connected(&mut self) -> Result<&Open> {
         let (place, identity) = (&self.client.place, self.client.identity);
         match place.identity() {
             Ok(found) if found == identity => {}
@@ -207,7 +166,7 @@ impl Database {
             Some(open) => open.companions.check(place)?,
             None => self.open = Some(self.open()?),
         }
-        Ok(&self.open.as_ref().expect("it was opened just now").connection)
+        Ok(self.open.as_ref().expect("it was opened just now"))
     }
 
     fn open(&self) -> Result<Open> {
@@ -215,7 +174,7 @@ impl Database {
         Companions::find(place, identity)?;
         let (connection, gate) = match (self.client.is_writable(), self.lane) {
             (false, _) | (_, Lane::Watch) => (look(place)?, None),
-            (_, Lane::Requests) => (connect(place)?, Some(Arc::new(Gate::new(place)?))),
+            (_, Lane::Requests) => (connect(place)?, Some(Gate::new(place)?)),
             (_, Lane::Beats) => (connect(place)?, None),
         };
         let prepared = || {
@@ -231,8 +190,25 @@ impl Database {
     }
 }
 
-fn transaction<'a>(connection: &'a Connection, client: &'a Client, durable: bool) -> Transaction<'a> {
-    Transaction { connection, client, now: client.host.now(), durable, handed_over: Vec::new().into() }
+impl Open {
+    /// Commits what `work` did, or nothing of it.
+    fn write<T>(
+        &self,
+        client: &Client,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<(T, Grants), Fault> {
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
+        run("BEGIN IMMEDIATE")?;
+        let transaction = Transaction::new(&self.connection, client);
+        let done = work(&transaction).and_then(|done| {
+            run("COMMIT")?;
+            Ok(done)
+        });
+        if done.is_err() && !self.connection.is_autocommit() {
+            let _ = run("ROLLBACK");
+        }
+        Ok((done?, transaction.grants.into_inner()))
+    }
 }
 
 /// Opens the database, makes it where it is missing, and tells which file it is.
@@ -289,6 +265,10 @@ fn connect(place: &Place) -> Result<Connection> {
     opened(&place.file, flags)
         .and_then(|connection| {
             connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
+            // A commit survives a crash of the process. What has to survive one of the machine
+            // is synced by `write`, when the lock is given up: forgetting anything but a grant
+            // harms nobody, for the reboot ends every lease.
+            connection.pragma_update(None, "synchronous", "NORMAL")?;
             Ok(connection)
         })
         .map_err(|error| classify(place, error))
@@ -345,9 +325,6 @@ impl Fault {
         match self {
             Fault::Sql(error) => classify(place, error),
             Fault::Told(error) => error,
-            Fault::Undurable => {
-                Error::unavailable("a grant has to survive a crash of the machine and cannot")
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Granting: to who asks, and to who waits.
 
 use super::client::Hook;
-use super::database::{Database, Durability, Fault};
+use super::database::{Database, Fault};
 use super::transaction::{Entry, HandOver, Lease, Transaction, nanos, sql};
 use crate::store::{
     Answer, Ask, Attended, ENTRY_LIFE, Grant, MAX_ENTRIES, Session, Terms, Trust, trusted_part,
@@ -45,12 +45,12 @@ impl Database {
         // Two handles would open a wait session each, and only one of them is kept alive.
         let client = self.client.clone();
         let _alone = ask.queue.then(|| client.enqueueing());
-        let guess = self.guess.ask;
-        let (answer, learnt) = self.write(guess, |transaction| transaction.acquire(ask, sent))?;
-        self.guess.ask = match answer {
-            Answer::Granted(_) => Durability::Machine,
-            Answer::Busy(_) => Durability::Process,
+        let taken = if self.is_crowded { None } else { self.execute(|it| it.take(ask))? };
+        let (answer, learnt) = match taken {
+            Some(granted) => granted,
+            None => self.write(|transaction| transaction.acquire(ask, sent))?,
         };
+        self.is_crowded = matches!(answer, Answer::Busy(_));
         let mut known = self.client.known();
         match learnt {
             Learnt::Nothing => {}
@@ -70,7 +70,7 @@ impl Database {
             return Ok(Vec::new());
         }
         let wait = self.client.known().wait;
-        let (is_alive, answers) = self.write(Durability::Process, |transaction| {
+        let (is_alive, answers) = self.write(|transaction| {
             let is_alive = match wait {
                 Some(wait) => transaction.beat(wait, ENTRY_LIFE.as_nanos() as i64)?.is_some(),
                 None => false,
@@ -105,6 +105,31 @@ impl Transaction<'_> {
             (None, Some(left)) => self.busy(name, *owner, Why::KeptBack(left)).map(Some),
             (None, None) => Ok(None),
         }
+    }
+
+    /// Grants a name that is plainly free: the common case of [`acquire`](Self::acquire) in
+    /// one statement.
+    fn take(&self, ask: &Ask) -> Result<Option<(Answer, Learnt)>, Fault> {
+        let Claim { name, owner } = &ask.claim;
+        let ttl = rounded(ask.terms.ttl);
+        let hook = if ask.terms.one_shot { None } else { self.fresh_hook(ttl)? };
+        let Some(hook) = hook else { return Ok(None) };
+        let wall = self.client.host.wall_us();
+        let token = Token::after(None, wall as u64)?;
+        let taken = self.run(
+            sql!("take"),
+            &[
+                &name.as_str(),
+                &wall,
+                &owner.to_bytes(),
+                &ask.label.as_str(),
+                &hook.session.0,
+                &ttl,
+                &self.kept_until(ask.terms),
+                &hook.revision,
+            ],
+        )?;
+        Ok((taken > 0).then(|| (self.granted(token, hook), Learnt::Holds(hook))))
     }
 
     fn acquire(&self, ask: &Ask, sent: i64) -> Result<(Answer, Learnt), Fault> {
@@ -171,6 +196,9 @@ impl Transaction<'_> {
             if let Some(left) = self.kept_back(lease) {
                 return Ok(Settled::KeptBack(left));
             }
+            if !lease.is_queued {
+                return Ok(Settled::Free { before, is_queued: false });
+            }
         }
         while let Some(entry) = self.head(name)? {
             if asker == Some(entry.owner) {
@@ -178,8 +206,8 @@ impl Transaction<'_> {
             }
             if self.is_alive(entry.life) {
                 self.hand_over(name, before.as_ref(), &entry)?;
-                let lease = self.lease(name)?.ok_or(Fault::Undurable)?;
-                return Ok(Settled::Held(lease));
+                let seated = self.lease(name)?;
+                return Ok(Settled::Held(seated.ok_or(rusqlite::Error::QueryReturnedNoRows)?));
             }
             self.run(sql!("leave"), &[&name.as_str(), &entry.owner.to_bytes()])?;
         }
@@ -204,7 +232,7 @@ impl Transaction<'_> {
         let token = self.seat(name, before, Seat { owner, label, terms, session, until: Some(until) })?;
         self.run(sql!("leave"), &[&name.as_str(), &owner.to_bytes()])?;
         let (ttl, process) = (rounded(terms.ttl), life.and_then(|life| life.process));
-        self.handed_over.borrow_mut().push(HandOver {
+        self.grants.borrow_mut().handed_over.push(HandOver {
             name: name.clone(),
             owner,
             token,
@@ -219,17 +247,12 @@ impl Transaction<'_> {
     /// Puts an owner where nobody is. What its lapsed predecessor stood on is ended by a
     /// write to it, here and now, so that no renewal under way can bring it back (C1).
     fn seat(&self, name: &Name, before: Option<&Lease>, seat: Seat<'_>) -> Result<Token, Fault> {
-        if !self.durable {
-            return Err(Fault::Undurable);
-        }
         let wall = self.client.host.wall_us();
         let token = Token::after(before.map(|lease| lease.token), wall as u64)?;
         let lapsed = before.filter(|lease| lease.owner.is_some());
         lapsed.map(|lease| self.end(lease)).transpose()?;
         let lost =
             lapsed.and_then(|lease| lease.owner).filter(|lost| *lost != seat.owner).map(Owner::to_bytes);
-        let keep = seat.terms.hold_at_least;
-        let keep = (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64));
         self.run(
             sql!("put"),
             &[
@@ -242,12 +265,17 @@ impl Transaction<'_> {
                 &rounded(seat.terms.ttl),
                 &seat.terms.one_shot,
                 &seat.until,
-                &keep,
+                &self.kept_until(seat.terms),
                 &lost,
                 &lapsed.is_some_and(|lease| lease.marked),
             ],
         )?;
         Ok(token)
+    }
+
+    fn kept_until(&self, terms: Terms) -> Option<i64> {
+        let keep = terms.hold_at_least;
+        (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64))
     }
 
     /// Writes to what a lapsed lease stood on.
@@ -313,12 +341,15 @@ impl Transaction<'_> {
     }
 
     fn granted(&self, token: Token, hook: Hook) -> Answer {
+        self.grants.borrow_mut().is_answered = true;
         let (ttl, trust) = (nanos(hook.ttl), self.client.trust(hook));
         Answer::Granted(Grant { token, ttl, trust, handed_over: false })
     }
 
     /// The grant that a row shows. Its times are the store's own, which are this process's.
     fn grant_of(&self, lease: &Lease) -> Grant {
+        // Who committed it may not have synced it yet, or have died before.
+        self.grants.borrow_mut().is_answered = true;
         let handed_over = lease.is_unconfirmed();
         let life = if handed_over { ENTRY_LIFE } else { nanos(lease.ttl) };
         let trust = until(lease.session, self.client.host.local(lease.ends()), life);

@@ -160,25 +160,9 @@ impl Place {
         Ok(directory)
     }
 
-    /// Which file stands behind the name of the database, links not followed.
+    /// Which file stands behind the name of the database.
     pub(super) fn identity(&self) -> std::result::Result<Identity, Errno> {
-        self.identity_of("")
-    }
-
-    /// Which file stands behind the name with this suffix.
-    pub(super) fn identity_of(&self, suffix: &str) -> std::result::Result<Identity, Errno> {
-        // Not the times: who asks for them makes the kernel keep finer ones (Linux 6.13), and
-        // each later sync of the file writes its inode too. It made a grant a third slower.
-        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK;
-        let stat = statx(rustix::fs::CWD, self.beside(suffix), AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) == rustix::fs::FileType::Symlink {
-            return Err(Errno::LOOP);
-        }
-        // Each name has a write-ahead log of its own.
-        if stat.stx_nlink > 1 {
-            return Err(Errno::MLINK);
-        }
-        Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+        identity_of(&self.file)
     }
 
     /// An operation on the file with this suffix failed.
@@ -210,6 +194,22 @@ impl Place {
             error => Error::unavailable(format!("{path} cannot be used: {error}")),
         }
     }
+}
+
+/// Which file stands behind a name, links not followed.
+pub(super) fn identity_of(file: &Path) -> std::result::Result<Identity, Errno> {
+    // Not the times: who asks for them makes the kernel keep finer ones (Linux 6.13), and
+    // each later sync of the file writes its inode too. It made a grant a third slower.
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK;
+    let stat = statx(rustix::fs::CWD, file, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+    if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) == rustix::fs::FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    // Each name has a write-ahead log of its own.
+    if stat.stx_nlink > 1 {
+        return Err(Errno::MLINK);
+    }
+    Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
 }
 
 /// Whether the directory of this file is made where it is missing: of the default one.

@@ -1,9 +1,9 @@
 //! Giving up, taking away, and cleaning up.
 
-use super::database::{Database, Durability, Fault};
+use super::database::{Database, Fault};
 use super::liveness::{Dead, Process};
 use super::transaction::{Transaction, nanos, sql};
-use crate::store::{Ending, Released, Revoked};
+use crate::store::{Ending, Released, Revoked, Session};
 use crate::words::error::{Reason, Result};
 use crate::words::name::Name;
 use crate::words::owner::{Claim, Owner};
@@ -16,15 +16,21 @@ const SECOND: i64 = 1_000_000;
 
 impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
-        let guess = self.guess.release;
-        let (released, is_queued) = self.write(guess, |transaction| transaction.release(claim, ending))?;
-        self.guess.release = if is_queued { Durability::Machine } else { Durability::Process };
+        let session = self.client.known().session_of(claim.owner).filter(|_| !self.is_crowded);
+        let is_given_up = match session {
+            Some(session) => self.execute(|it| it.give_up(claim, session, ending))?,
+            None => false,
+        };
+        let released = match is_given_up {
+            true => Released::Released,
+            false => self.write(|transaction| transaction.release(claim, ending))?,
+        };
         self.client.known().forget(claim.owner);
         Ok(released)
     }
 
     pub(super) fn revoke(&mut self, name: &Name, token: Token, at_once: bool) -> Result<Revoked> {
-        self.write(Durability::Process, |transaction| transaction.revoke(name, token, at_once))
+        self.write(|transaction| transaction.revoke(name, token, at_once))
     }
 
     /// Ends the sessions of this client.
@@ -32,7 +38,7 @@ impl Database {
         let client = self.client.clone();
         if let (Some(own), Ok(live)) = (client.own(), client.live()) {
             let claims = client.known().all();
-            self.write(Durability::Process, |transaction| transaction.close(&own.process, &claims))?;
+            self.write(|transaction| transaction.close(&own.process, &claims))?;
             own.remove(&live);
         }
         let mut known = client.known();
@@ -55,7 +61,7 @@ impl Database {
         if wait <= 0 || wait > HOUR {
             let live = client.live()?;
             let dead = Dead::find(&live);
-            wait = self.write(Durability::Process, |transaction| {
+            wait = self.write(|transaction| {
                 for process in dead.processes() {
                     transaction.forget_process(process)?;
                 }
@@ -69,19 +75,20 @@ impl Database {
 }
 
 impl Transaction<'_> {
-    fn is_queued(&self, name: &Name) -> Result<bool, Fault> {
-        Ok(self.first(sql!("queued"), &[&name.as_str()], |row| row.get(0))? == Some(true))
+    /// Frees what plainly hangs on this client's session: the common case of
+    /// [`release`](Self::release) in one statement.
+    fn give_up(&self, claim: &Claim, session: Session, ending: Ending) -> Result<bool, Fault> {
+        let keeps_back = ending == Ending::Released;
+        let Claim { name, owner } = claim;
+        let freed =
+            self.run(sql!("give_up"), &[&name.as_str(), &owner.to_bytes(), &session.0, &keeps_back])?;
+        Ok(freed > 0)
     }
 
-    /// Also tells whether somebody waited.
-    fn release(&self, claim: &Claim, ending: Ending) -> Result<(Released, bool), Fault> {
+    fn release(&self, claim: &Claim, ending: Ending) -> Result<Released, Fault> {
         let Claim { name, owner } = claim;
-        // Told before anything is written, so that beginning again costs nothing.
-        let is_queued = self.is_queued(name)?;
-        if is_queued && !self.durable {
-            return Err(Fault::Undurable);
-        }
         let lease = self.lease(name)?;
+        let is_queued = lease.as_ref().is_none_or(|lease| lease.is_queued);
         let released = match &lease {
             Some(lease) if lease.owner == Some(*owner) => {
                 let is_held = self.is_held(lease);
@@ -107,7 +114,7 @@ impl Transaction<'_> {
         if is_queued {
             self.hand_on(name)?;
         }
-        Ok((released, is_queued))
+        Ok(released)
     }
 
     fn revoke(&self, name: &Name, token: Token, at_once: bool) -> Result<Revoked, Fault> {

@@ -1,7 +1,7 @@
 //! Heartbeats: one row per session, however many leases hang on it.
 
 use super::client::{Beaten, Hook};
-use super::database::{Database, Durability, Fault};
+use super::database::{Database, Fault};
 use super::grant::rounded;
 use super::transaction::{Transaction, sql};
 use crate::store::{Outcome, Renewal, Renewed, Session};
@@ -55,7 +55,7 @@ impl Database {
                 leases.iter().map(|lease| Some(known.claims.get(&lease.claim.owner)?.0)).collect();
             Plan { on, sessions: known.sessions.clone() }
         };
-        let batch = self.write(Durability::Process, |transaction| transaction.renew(leases, &plan, sent))?;
+        let batch = self.write(|transaction| transaction.renew(leases, &plan, sent))?;
         let strays = batch.strays(leases);
         let mut known = client.known();
         for (session, beat) in &batch.beats {

@@ -15,7 +15,7 @@ impl Transaction<'_> {
         self.client.liveness()?;
         let current = self.client.known().current(ttl);
         if let Some(hook) = current {
-            let is_fresh = self.now - hook.sent <= ttl / 10;
+            let is_fresh = hook.is_fresh(self.now);
             let sent = if is_fresh { hook.sent } else { sent };
             let revision =
                 if is_fresh { self.revision(hook.session)? } else { self.beat(hook.session, ttl)? };
@@ -25,6 +25,12 @@ impl Transaction<'_> {
         }
         self.client.known().admit(ttl)?;
         Ok(Hook { session: self.open(ttl, true)?, ttl, sent, revision: 0, is_shared: true })
+    }
+
+    /// The same, if it takes no look into the database to tell.
+    pub(super) fn fresh_hook(&self, ttl: i64) -> Result<Option<Hook>, Fault> {
+        self.client.liveness()?;
+        Ok(self.client.known().current(ttl).filter(|hook| hook.is_fresh(self.now)))
     }
 
     /// A session of its own, which only time ends (C13).

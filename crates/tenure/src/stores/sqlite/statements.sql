@@ -4,7 +4,7 @@
 -- @lease
 SELECT l.name, l.token, l.owner, l.label, l.since, l.until, l.marked,
        CASE WHEN l.keep_boot = ?21 THEN l.keep END, l.lost, l.revoked, l.session, l.ttl, l.one_shot,
-       s.expires, s.process, s.device, s.inode
+       s.expires, s.process, s.device, s.inode, EXISTS (SELECT 1 FROM entry e WHERE e.name = ?1)
   FROM lease l LEFT JOIN session s ON s.id = l.session AND s.boot = ?21
  WHERE l.name = ?1
 -- @put
@@ -14,10 +14,23 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?21)
        session = excluded.session, since = excluded.since, ttl = excluded.ttl, one_shot = excluded.one_shot,
        until = excluded.until, marked = 0, keep = excluded.keep, keep_boot = excluded.keep_boot,
        lost = coalesce(?11, lost), revoked = iif(?11 IS NULL, revoked, ?12)
+-- Grants a name that is plainly free, on a session that is plainly as it is known.
+-- @take
+UPDATE lease SET token = ?2, owner = ?3, label = ?4, session = ?5, since = ?2, ttl = ?6, one_shot = 0,
+       until = NULL, marked = 0, keep = ?7, keep_boot = ?21
+ WHERE name = ?1 AND owner IS NULL AND token < ?2 AND (keep IS NULL OR keep_boot <> ?21 OR keep <= ?20)
+   AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.name = ?1)
+   AND EXISTS (SELECT 1 FROM session WHERE id = ?5 AND boot = ?21 AND expires > ?20 AND revision = ?8)
 -- @free
 UPDATE lease SET owner = NULL, label = '', session = NULL, until = NULL, marked = 0,
        keep = iif(?2, keep, NULL), lost = coalesce(?3, lost), revoked = iif(?3 IS NULL, revoked, ?4)
  WHERE name = ?1
+-- What plainly hangs on this session is free, and nobody waits for it.
+-- @give_up
+UPDATE lease SET owner = NULL, label = '', session = NULL, keep = iif(?4, keep, NULL)
+ WHERE name = ?1 AND owner = ?2 AND session = ?3 AND until IS NULL AND NOT marked
+   AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.name = ?1)
+   AND EXISTS (SELECT 1 FROM session WHERE id = ?3 AND boot = ?21 AND expires > ?20)
 -- @move
 UPDATE lease SET session = ?2, ttl = ?3, until = NULL WHERE name = ?1
 -- @mark
@@ -49,8 +62,6 @@ SELECT e.owner, e.label, e.session, e.ttl, e.keep, e.one_shot, s.expires, s.proc
 -- @first_live
 SELECT e.owner FROM entry e JOIN session s ON s.id = e.session
  WHERE e.name = ?1 AND s.boot = ?21 AND s.expires > ?20 ORDER BY e.seq LIMIT 1
--- @queued
-SELECT EXISTS (SELECT 1 FROM entry WHERE name = ?1)
 -- @places
 SELECT (SELECT count(*) FROM entry WHERE name = ?1), (SELECT count(*) FROM entry WHERE name = ?1 AND seq <= mine.seq)
   FROM (SELECT 1) LEFT JOIN

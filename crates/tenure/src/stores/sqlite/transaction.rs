@@ -28,10 +28,22 @@ pub(super) struct Transaction<'a> {
     pub(super) client: &'a Client,
     /// The instant of the transaction.
     pub(super) now: i64,
-    /// Its commit waits for the disk.
-    pub(super) durable: bool,
-    /// Who is to be told of a grant after the commit.
-    pub(super) handed_over: RefCell<Vec<HandOver>>,
+    pub(super) grants: RefCell<Grants>,
+}
+
+/// What a transaction granted. It counts once it would survive a crash of the machine (C4).
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    /// The call is answered with one.
+    pub(super) is_answered: bool,
+    /// These are to be told of theirs.
+    pub(super) handed_over: Vec<HandOver>,
+}
+
+impl Grants {
+    pub(super) fn is_any(&self) -> bool {
+        self.is_answered || !self.handed_over.is_empty()
+    }
 }
 
 /// A grant to a waiter.
@@ -73,6 +85,8 @@ pub(super) struct Lease {
     pub(super) ttl: i64,
     pub(super) one_shot: bool,
     pub(super) life: Option<Life>,
+    /// There are entries, of the living or the dead.
+    pub(super) is_queued: bool,
 }
 
 /// An entry of a queue.
@@ -118,7 +132,14 @@ impl Lease {
             ttl: row.get(11)?,
             one_shot: row.get(12)?,
             life: life(row, 13)?,
+            is_queued: row.get(17)?,
         })
+    }
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn new(connection: &'a Connection, client: &'a Client) -> Transaction<'a> {
+        Transaction { connection, client, now: client.host.now(), grants: RefCell::default() }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The verbs, on a clock that stands still until it is moved.
 
+use super::super::companions::Companions;
 use super::*;
 use crate::{Token, Why};
+use std::sync::atomic::Ordering;
 
 #[tokio::test]
 async fn a_lease_is_granted_renewed_and_released() {
@@ -45,6 +47,42 @@ async fn a_lapsed_lease_is_taken_and_its_session_never_comes_back() {
     assert_eq!(renewed(&a, &two).await, Err(Reason::Expired));
     let again = granted(&a, ask(&claim("three"), false)).await;
     assert_ne!(again.trust.session, before.trust.session);
+}
+
+/// C4: a token that somebody heard of must not come back after a crash of the machine. Nothing
+/// else waits for the disk.
+#[tokio::test]
+async fn a_grant_is_told_of_when_it_is_on_the_disk() {
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.client(), fixture.client());
+    let syncs = || {
+        let companions = Companions::find(&a.client.place, a.client.identity).expect("the same files");
+        companions.map_or(0, |companions| companions.syncs.swap(0, Ordering::Relaxed))
+    };
+    let (first, second) = (claim("x"), claim("x"));
+    granted(&a, ask(&first, true)).await;
+    assert_eq!(syncs(), 1, "a new name");
+    assert_eq!(renewed(&a, &first).await.map(drop), Ok(()));
+    busy(&b, ask(&second, true)).await;
+    assert!(matches!(attended(&b, &second).await, Attended::Waiting(_)));
+    assert_eq!(syncs(), 0, "nothing was granted");
+    granted(&a, ask(&first, true)).await;
+    assert_eq!(syncs(), 1, "its own grant again, which may have been committed by a call that died");
+    released(&a, &first).await;
+    assert_eq!(syncs(), 1, "handed over");
+    assert!(matches!(attended(&b, &second).await, Attended::Granted(_)));
+    assert_eq!(syncs(), 1, "the releaser may have died before its sync");
+    released(&b, &second).await;
+    assert_eq!(syncs(), 0, "nobody waited");
+    granted(&b, ask(&claim("x"), true)).await;
+    assert_eq!(syncs(), 1, "a name that was plainly free");
+    granted(&b, ask(&claim("x2"), false)).await;
+    let (held, waits) = (claim("y"), claim("y"));
+    let token = granted(&a, ask(&held, false)).await.token;
+    busy(&b, ask(&waits, true)).await;
+    syncs();
+    a.revoke(held.name.clone(), token, true).await.expect("an answer");
+    assert_eq!(syncs(), 1, "handed over by a revocation");
 }
 
 #[tokio::test]
