@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -151,7 +151,7 @@ fn murder(child: &mut Child, dice: u64) -> Option<&'static str> {
     // Not waited for yet, so its number is nobody else's.
     let tenure = Pid::from_child(child);
     let guardian = || only_child(tenure);
-    if dice / 8 % 4 > 0 {
+    if !(dice / 8).is_multiple_of(4) {
         // Mostly one that got it, if it does.
         while guardian().is_none() && support::runs(child.id() as i32) {
             std::thread::sleep(Duration::from_micros(200));

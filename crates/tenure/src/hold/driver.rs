@@ -159,7 +159,7 @@ impl Rooms {
                 Ok(attended) => attended,
                 // Waiting does not mend it, as when the store was deleted: an operator must (C11).
                 Err(error) if error.kind() != ErrorKind::Unavailable => {
-                    entries.iter().for_each(|claim| rooms.answered_if_queued(claim, Err(error.clone())));
+                    entries.iter().for_each(|claim| rooms.answered_if_waiting(claim, Err(error.clone())));
                     return;
                 }
                 Err(error) => vec![Attended::Unknown(error); entries.len()],
