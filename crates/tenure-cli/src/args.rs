@@ -122,6 +122,14 @@ pub(crate) struct Run {
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
 
+    /// A line of JSON on this descriptor, which the command does not get, for each change of state
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) status_fd: Option<i32>,
+
+    /// Keep the command in tenure's own process group, and the terminal there
+    #[arg(long)]
+    pub(crate) foreground: bool,
+
     /// The command and its arguments, executed as they are given, without a shell
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -159,7 +167,9 @@ pub(crate) struct Show {
 
 /// Parses the process's command line; on a mistake says so and ends with 64.
 pub(crate) fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = Cli::try_parse_from(&words).or_else(|error| with_dashed_name(&words).unwrap_or(Err(error)));
+    parsed.unwrap_or_else(|error| {
         if !error.use_stderr() {
             let exit = answer(&for_stdout(&error), Exit::Success).unwrap_or_else(|failure| {
                 say(&failure.message);
@@ -184,6 +194,27 @@ fn for_stdout(error: &clap::Error) -> String {
     if is_plain { text.to_string() } else { text.ansi().to_string() }
 }
 
+/// `run -- -NAME -- CMD`: what follows the first `--` is CMD to clap, and no name left.
+fn with_dashed_name(words: &[OsString]) -> Option<clap::error::Result<Cli>> {
+    let dashes = words.iter().position(|word| word == "--")?;
+    let [dashed, second, ..] = &words[dashes + 1..] else { return None };
+    if !is_run() || second != "--" {
+        return None;
+    }
+    let any = OsString::from("any");
+    let parsed = Cli::try_parse_from(words[..dashes].iter().chain([&any]).chain(&words[dashes + 2..]));
+    let parsed = parsed.and_then(|mut cli| {
+        let named = Name::new(dashed.to_string_lossy());
+        match (&mut cli.command, named) {
+            (Command::Run(run), Ok(name)) => run.name = name,
+            (_, Err(error)) => return Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{error}\n"))),
+            _ => {}
+        }
+        Ok(cli)
+    });
+    Some(parsed)
+}
+
 /// The mistakes for which there is something better to say than clap does.
 fn in_one_line(error: &clap::Error) -> Option<String> {
     let context = |kind| match error.get(kind) {
@@ -192,7 +223,9 @@ fn in_one_line(error: &clap::Error) -> Option<String> {
     };
     match error.kind() {
         ErrorKind::ValueValidation => {
+            // As it stands in the usage: an option with its value, or <NAME>.
             let option = context(ContextKind::InvalidArg)?.split_whitespace().next()?;
+            let option = option.trim_start_matches(['<', '[']).trim_end_matches(['>', ']']);
             let value = escaped(context(ContextKind::InvalidValue)?).to_string();
             Some(format!("{option} \"{value}\": {}", error.source()?))
         }

@@ -36,7 +36,8 @@ impl Exit {
     /// The code of [`Exit::NotAcquired`] unless `-E` changes it.
     pub(crate) const NOT_ACQUIRED: u8 = 75;
 
-    fn code(self) -> u8 {
+    /// As shells show it.
+    pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Success => 0,
             Exit::NotHeld => 1,

@@ -15,7 +15,7 @@ fn main() -> ! {
     let mut words = std::env::args_os().skip(1);
     // Before anything else, since CMD waits for it.
     if words.next().is_some_and(|word| word == process::GUARDIAN) {
-        match process::guard(words, inherited) {
+        match process::guard(words) {
             Ok(()) => Exit::Success.now(),
             Err(_) => Exit::Internal.now(),
         }
@@ -43,6 +43,11 @@ fn end_at_a_panic() {
 
 fn run(cli: args::Cli, inherited: Inherited) -> Result<Exit, Failure> {
     use args::Command;
+    // First: a number that is free may be the next one that something gets.
+    let status = match &cli.command {
+        Command::Run(run) => run.status_fd.and_then(output::status::take),
+        _ => None,
+    };
     // These need no store, nor one that is named rightly.
     match cli.command {
         Command::Completions(args) => return commands::pages::completions(&args),
@@ -65,7 +70,7 @@ fn run(cli: args::Cli, inherited: Inherited) -> Result<Exit, Failure> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::internal)?;
     let exit = runtime.block_on(async {
         match cli.command {
-            Command::Run(args) => commands::run::run(args, &store, verbose, inherited).await,
+            Command::Run(args) => commands::run::run(args, &store, verbose, inherited, status).await,
             Command::Acquire(args) => commands::claims::acquire(args, &store, verbose).await,
             Command::Renew(args) => commands::claims::renew(args, &store, verbose).await,
             Command::Release(args) => commands::claims::release(args, &store, verbose).await,

@@ -32,7 +32,9 @@ pub(crate) async fn acquire(args: Acquire, store: &StoreChoice, verbose: bool) -
     let mut acquiring = Acquiring::new(&args, owner, store, verbose);
     let acquired = tokio::select! {
         biased;
-        signal = signals.asked_to_end() => Err(Ok(Exit::Signal(signal))),
+        signal = signals.asked_to_end() => {
+            Err(signal.map(|signal| Exit::Signal(signal.as_raw())).map_err(Failure::internal))
+        }
         acquired = acquiring.acquire() => acquired.map_err(Err),
     };
     let ended = match acquired {

@@ -4,8 +4,8 @@ use super::text;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
-use tenure::Holder;
 use tenure::store::{Standing, Waiter};
+use tenure::{Busy, Holder, Why};
 
 /// One line.
 pub(crate) fn line(value: &Value) -> String {
@@ -54,6 +54,24 @@ pub(crate) fn standing_in_full(shown: &Standing, store: &str) -> Value {
     value["waiters"] = shown.waiters.iter().map(waiter).collect();
     value["store"] = store.into();
     value
+}
+
+/// Why a name was not granted.
+pub(crate) fn busy(busy: &Busy) -> Value {
+    let (why, holder) = match &busy.why {
+        Why::Held(held_by) => ("held", Some(holder(held_by))),
+        Why::KeptBack(_) => ("kept_back", None),
+        Why::Guarded(_) => ("guarded", None),
+        _ => ("queued", None),
+    };
+    json!({
+        "why": why,
+        "holder": holder,
+        "left_ms": busy.left().map(milliseconds),
+        "place": busy.place,
+        "waiting": busy.waiting,
+        "error": busy.last_error.as_ref().map(ToString::to_string),
+    })
 }
 
 pub(crate) fn holder(holder: &Holder) -> Value {

@@ -2,6 +2,7 @@
 
 pub(crate) mod json;
 pub(crate) mod secrets;
+pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod text;
 

@@ -19,6 +19,17 @@ pub(crate) fn tenure(directory: &Path) -> Command {
     command
 }
 
+/// A `tenure` that meets only those of the same directory, started by a shell's script, in
+/// which it is `"$@"`.
+pub(crate) fn by_shell(directory: &Path, script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tenure")]).current_dir(directory);
+    command.env_remove("TENURE_STORE_FILE");
+    command.env("TENURE_STORE", format!("sqlite:{}", directory.join("leases.db").display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 /// The same by a user whom permissions bind: root without its powers is one.
 pub(crate) fn unprivileged(command: Command) -> Command {
     if !rustix::process::geteuid().is_root() {
