@@ -65,7 +65,10 @@ fn check_is_0_with_the_time_left_while_the_lease_is_held() {
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
     let text = stdout(&output);
     let (left, rest) = text.split_once('\n').expect("two answers");
-    assert!(["9s", "10s"].contains(&left), "{left}");
+    assert!(
+        left.strip_suffix('s').is_some_and(|left| left.parse::<u8>().is_ok_and(|left| left <= 10)),
+        "{left}"
+    );
     let value: Value = serde_json::from_str(rest).expect("JSON");
     assert_eq!(fields(&value), "name owner token held left_ms holder store");
     assert_eq!((&value["held"], &value["name"]), (&true.into(), &"x".into()));
