@@ -335,22 +335,24 @@ fn the_terminal_comes_back_however_the_run_ends() {
     script(directory.path(), "raw", "echo $$ >> pids; stty raw; echo ready; exec sleep 1000");
     let before = terminal.modes().local_modes;
     assert!(before.contains(LocalModes::ICANON));
-    let harms: [(fn(i32) -> (i32, Signal), &[i32]); 4] = [
-        (|cmd| (cmd, Signal::KILL), &[137]),
-        (|cmd| (parent(cmd), Signal::KILL), &[70]),
-        (|cmd| (tenure_of(cmd), Signal::TERM), &[143]),
-        (|cmd| (tenure_of(cmd), Signal::KILL), &[137]),
-    ];
-    for (harm, codes) in harms {
+    for (whom, what, code) in [
+        ("CMD", Signal::KILL, 137),
+        ("guardian", Signal::KILL, 70),
+        ("tenure", Signal::TERM, 143),
+        ("tenure", Signal::KILL, 137),
+    ] {
         clear(directory.path());
         terminal.say("tenure run x -- sh raw");
         terminal.expect("ready");
         let cmd = pids(&directory.path().join("pids"), 1)[0];
-        let (whom, what) = harm(cmd);
-        signal(whom, what);
-        let code = terminal.code();
-        assert!(codes.contains(&code), "{code}");
-        assert_eq!(terminal.modes().local_modes, before, "{code}");
+        let victim = match whom {
+            "CMD" => cmd,
+            "guardian" => parent(cmd),
+            _ => tenure_of(cmd),
+        };
+        signal(victim, what);
+        assert_eq!(terminal.code(), code, "{whom}");
+        assert_eq!(terminal.modes().local_modes, before, "{whom}");
     }
     // Killed at the deadline, and the exit code is 76: the shell would not look after the modes.
     terminal.say(

@@ -5,13 +5,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine; only failing tests wait so long.
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
+/// Away from the terminal that the tests may have been started at, where a run has another
+/// shape. Not possible, and not done, for a program that a shell started as a job of its own.
+fn leave_terminal() {
+    static LEFT: Once = Once::new();
+    LEFT.call_once(|| _ = rustix::process::setsid());
+}
+
 /// A `tenure` that meets only those of the same directory.
 pub(crate) fn tenure(directory: &Path) -> Command {
+    leave_terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     command.env_remove("TENURE_STORE_FILE");
     command.env("TENURE_STORE", format!("sqlite:{}", directory.join("leases.db").display()));
@@ -22,6 +31,7 @@ pub(crate) fn tenure(directory: &Path) -> Command {
 /// A `tenure` that meets only those of the same directory, started by a shell's script, in
 /// which it is `"$@"`.
 pub(crate) fn by_shell(directory: &Path, script: &str) -> Command {
+    leave_terminal();
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tenure")]).current_dir(directory);
     command.env_remove("TENURE_STORE_FILE");
