@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::{run, stderr, stdout, tenure, words};
+use support::{run, run_with_descriptors, stderr, stdout, tenure, words};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
@@ -271,6 +271,21 @@ fn a_path_that_is_too_long_is_a_mistake_and_said_to_be() {
         let url = format!("sqlite:{}", path.display());
         let said = refused(&run(tenure(at).args(["--store", &url, "run", "-n", "x", "--", "true"])), 64);
         assert!(said.contains("too long"), "{said}");
+    }
+}
+
+/// However few they are, it is not taken for a refusal by the store.
+#[test]
+fn too_few_descriptors_are_no_refusal() {
+    let directory = directory();
+    assert!(run(words(&mut tenure(directory.path()), "run x -- true")).status.success());
+    for line in ["ls", "init --apply"] {
+        for limit in 4..24 {
+            let output = run_with_descriptors(limit, words(&mut tenure(directory.path()), line));
+            let (code, said) = (output.status.code(), stderr(&output));
+            assert!(matches!(code, Some(0 | 69 | 70)), "{line}, {limit}: {code:?} {said}");
+            assert!(!matches!(code, Some(69 | 70)) || said.contains("oo many"), "{limit}: {said}");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{eventually, finished, run, short_of_descriptors, signal, stderr, stdout, tenure, words};
+use support::{eventually, finished, is_69_short_of_descriptors, run, signal, stderr, stdout, tenure, words};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
@@ -158,8 +158,7 @@ fn wait_is_75_when_the_time_ran_out_and_69_when_nothing_was_heard() {
         assert!(stderr(&output).contains("held by me"), "{}", stderr(&output));
     }
     assert_eq!(json(&ends(at, "wait --timeout 0 x --json", 75))["holder"]["label"], "me");
-    let output = run(&mut short_of_descriptors(words(&mut tenure(at), "wait --timeout 0 x")));
-    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+    is_69_short_of_descriptors(words(&mut tenure(at), "wait --timeout 0 x"));
     // Kept back is not free.
     let claim = stdout(&ends(at, "acquire --hold-at-least 1m y", 0));
     ends(at, &format!("release y --owner {}", claim.split_whitespace().next().expect("an owner")), 0);
@@ -238,8 +237,7 @@ fn mistakes_are_64_a_store_that_refuses_77_and_one_that_cannot_69() {
     let check =
         [("TENURE_NAME", "x"), ("TENURE_OWNER", "0123456789abcdef0123456789abcdef"), ("TENURE_TOKEN", "1")];
     for line in asked {
-        let output = run(&mut short_of_descriptors(words(tenure(at).envs(check), line)));
-        assert_eq!(output.status.code(), Some(69), "{line}: {}", stderr(&output));
+        is_69_short_of_descriptors(words(tenure(at).envs(check), line));
     }
     for suffix in ["-wal", "-shm"] {
         fs::remove_file(at.join(format!("leases.db{suffix}"))).expect("it is there");

@@ -62,18 +62,30 @@ pub(crate) fn words<'a>(command: &'a mut Command, line: &str) -> &'a mut Command
     command.args(line.split_whitespace())
 }
 
-/// The same with so few descriptors that the store cannot be opened.
-pub(crate) fn short_of_descriptors(command: &Command) -> Command {
+/// Runs it with this many descriptors at most.
+#[track_caller]
+pub(crate) fn run_with_descriptors(limit: u32, command: &Command) -> Output {
     let mut short = Command::new("sh");
-    short.args(["-c", "ulimit -n 12; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    let script = format!("ulimit -n {limit}; exec \"$@\"");
+    short.args(["-c", &script, "sh"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => short.env(name, value),
             None => short.env_remove(name),
         };
     }
-    short.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    short
+    run(short.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// Of ever more descriptors there comes a number with which it is the store that cannot be opened.
+#[track_caller]
+pub(crate) fn is_69_short_of_descriptors(command: &Command) {
+    let found = (4..24).map(|limit| run_with_descriptors(limit, command)).find(|output| {
+        assert_ne!(output.status.code(), Some(77), "{}", stderr(output));
+        output.status.code() == Some(69)
+    });
+    let said = found.map(|output| stderr(&output)).expect("at some limit");
+    assert!(said.contains("ulimit -n"), "{said}");
 }
 
 /// Until `condition` gives something.
