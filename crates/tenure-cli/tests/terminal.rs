@@ -364,6 +364,27 @@ fn the_terminal_comes_back_however_the_run_ends() {
 }
 
 #[test]
+fn while_what_the_command_left_behind_runs_on_the_keys_work() {
+    let directory = directory();
+    let mut terminal = scene(directory.path());
+    script(directory.path(), "leaving", "sh counter & until [ -e pids ]; do sleep 0.01; done; exit 6");
+    for options in ["", "--foreground"] {
+        clear(directory.path());
+        terminal.say(&format!("tenure run {options} x -- sh leaving"));
+        terminal.expect("waiting for what runs on");
+        let left = pids(&directory.path().join("pids"), 1)[0];
+        terminal.press_for_shell(SUSPEND);
+        assert_eq!(terminal.code(), 148, "{options}");
+        eventually("it is stopped too", || (state(left) == 'T').then_some(()));
+        terminal.say("fg");
+        eventually("it goes on", || (state(left) != 'T').then_some(()));
+        fs::write(directory.path().join("end"), "").expect("a file");
+        terminal.expect("over");
+        assert_eq!(terminal.code(), 6, "{options}");
+    }
+}
+
+#[test]
 fn a_message_from_the_background_stops_nothing() {
     let directory = directory();
     let mut terminal = scene(directory.path());
