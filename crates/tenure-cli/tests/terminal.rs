@@ -45,7 +45,10 @@ fn clear(directory: &Path) {
 fn jobs(terminal: &mut Terminal, directory: &Path) -> String {
     terminal.say("jobs -l > jobs; echo list''ed");
     terminal.expect("listed");
-    fs::read_to_string(directory.join("jobs")).expect("a list")
+    let list = fs::read_to_string(directory.join("jobs")).expect("a list");
+    // Shown when the test fails.
+    println!("{list}{}", terminal.processes());
+    list
 }
 
 fn parent(pid: i32) -> i32 {
@@ -281,7 +284,11 @@ fn in_a_script_the_terminal_is_the_scripts() {
 fn a_signal_to_tenure_alone_reaches_a_command_in_the_same_group() {
     let directory = directory();
     let mut terminal = scene(directory.path());
-    terminal.say("tenure run --foreground x -- sh counter");
+    // It starts nobody: a shell that is stopped while it does so is not seen to stop.
+    let text = "trap 'echo term >> count' TERM; echo $$ >> pids; echo ready; \
+                until read line; do :; done; echo over";
+    script(directory.path(), "waiting", text);
+    terminal.say("tenure run --foreground x -- sh waiting");
     terminal.expect("ready");
     let cmd = pids(&directory.path().join("pids"), 1)[0];
     signal(tenure_of(cmd), Signal::TERM);
@@ -290,7 +297,8 @@ fn a_signal_to_tenure_alone_reaches_a_command_in_the_same_group() {
     terminal.expect("Stopped");
     eventually("both", || (state(cmd) == 'T').then_some(()));
     terminal.say("fg");
-    fs::write(directory.path().join("end"), "").expect("a file");
+    terminal.expect_in_front(group_and_session(cmd).0);
+    terminal.say("");
     terminal.expect("over");
     assert_eq!(count(directory.path()), "term ");
 }
@@ -361,6 +369,27 @@ fn the_terminal_comes_back_however_the_run_ends() {
     terminal.expect("asking the command to end");
     assert_eq!(terminal.code(), 76);
     assert_eq!(terminal.modes().local_modes, before);
+}
+
+#[test]
+fn while_what_the_command_left_behind_runs_on_the_keys_work() {
+    let directory = directory();
+    let mut terminal = scene(directory.path());
+    let text = "sh -c 'echo $$ >> pids; exec sleep 1000' & until [ -e pids ]; do sleep 0.01; done; exit 6";
+    script(directory.path(), "leaving", text);
+    for options in ["", "--foreground"] {
+        clear(directory.path());
+        terminal.say(&format!("tenure run {options} x -- sh leaving"));
+        terminal.expect("waiting for what runs on");
+        let left = pids(&directory.path().join("pids"), 1)[0];
+        terminal.press_for_shell(SUSPEND);
+        assert_eq!(terminal.code(), 148, "{options}");
+        eventually("it is stopped too", || (state(left) == 'T').then_some(()));
+        terminal.say("fg");
+        eventually("it goes on", || (state(left) != 'T').then_some(()));
+        signal(left, Signal::KILL);
+        assert_eq!(terminal.code(), 6, "{options}");
+    }
 }
 
 #[test]

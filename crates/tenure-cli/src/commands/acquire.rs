@@ -37,7 +37,7 @@ pub(super) struct Acquirer<'a> {
     patience: Patience,
     pub(super) client: Option<Client>,
     news: watch::Sender<Option<Busy>>,
-    status: Status,
+    pub(super) status: Status,
 }
 
 impl<'a> Acquirer<'a> {

@@ -75,6 +75,7 @@ async fn under_lease(
             }
         };
         let worked = work(args, acquirer.store, &client, &lease, signals, inherited).await;
+        acquirer.status.settle(&lease.state());
         let taken = release(lease, signals).await;
         match &worked {
             Ok(Outcome { ended: Ended::NotStarted, lost, .. }) if acquirer.is_patient() => {

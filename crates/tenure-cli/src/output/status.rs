@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tenure::{Clock, Event, Name};
+use tenure::{Clock, Event, Loss, Name, State};
 
 /// Lines that wait for a slow reader; what is beyond them is not written.
 const LINES: usize = 64;
@@ -27,7 +26,15 @@ struct Lines {
     name: Name,
     to_writer: Mutex<Option<SyncSender<String>>>,
     written: Mutex<Receiver<()>>,
-    at_risk: AtomicBool,
+    said: Mutex<Said>,
+}
+
+/// What was said of the present lease.
+#[derive(Default)]
+struct Said {
+    at_risk: bool,
+    stopping: bool,
+    lost: bool,
 }
 
 /// Takes the descriptor that the command line names, so that CMD does not get it. Before
@@ -56,7 +63,7 @@ impl Status {
                 name: name.clone(),
                 to_writer: Mutex::new(Some(to_writer)),
                 written: Mutex::new(written),
-                at_risk: AtomicBool::new(false),
+                said: Mutex::default(),
             }))
         };
         Status(descriptor.and_then(start))
@@ -65,32 +72,36 @@ impl Status {
     /// What happens to the lease. Never blocks.
     pub(crate) fn follow(&self, event: &Event) {
         let Some(lines) = &self.0 else { return };
-        let trouble = match event {
-            Event::HeartbeatFailed { .. } => true,
-            Event::Heartbeat { .. } | Event::Acquired { .. } => false,
-            _ => lines.at_risk.load(Ordering::Relaxed),
-        };
-        let was_trouble = lines.at_risk.swap(trouble, Ordering::Relaxed);
+        let mut said = lines.said.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Waiting { busy, .. } => lines.write("waiting", super::json::busy(busy)),
-            Event::Acquired { claim, token, waited } => lines.write(
-                "held",
-                json!({
+            Event::Acquired { claim, token, waited } => {
+                *said = Said::default();
+                let fields = json!({
                     "owner": claim.owner.to_string(),
                     "token": token.as_u64(),
                     "waited_ms": super::json::milliseconds(*waited),
-                }),
-            ),
-            Event::Heartbeat { .. } if was_trouble => lines.write("held", json!({})),
-            Event::HeartbeatFailed { error, .. } if !was_trouble => {
+                });
+                lines.write("held", fields);
+            }
+            Event::Heartbeat { .. } if std::mem::take(&mut said.at_risk) => lines.write("held", json!({})),
+            Event::HeartbeatFailed { error, .. } if !std::mem::replace(&mut said.at_risk, true) => {
                 lines.write("at_risk", json!({ "error": error.to_string() }));
             }
-            Event::Stopping { .. } => lines.write("stopping", json!({})),
-            Event::Lost { loss, .. } => {
-                let error = loss.last_error.as_ref().map(ToString::to_string);
-                lines.write("lost", json!({ "reason": loss.reason.as_str(), "error": error }));
-            }
+            Event::Stopping { .. } => lines.stopping(&mut said),
+            Event::Lost { loss, .. } => lines.lost(&mut said, loss),
             Event::Released { .. } => lines.write("released", json!({})),
+            _ => {}
+        }
+    }
+
+    /// How the lease stands as the work is over: whoever noticed it may not have told yet.
+    pub(crate) fn settle(&self, state: &State) {
+        let Some(lines) = &self.0 else { return };
+        let mut said = lines.said.lock().unwrap_or_else(PoisonError::into_inner);
+        match state {
+            State::Stopping { .. } => lines.stopping(&mut said),
+            State::Lost(loss) => lines.lost(&mut said, loss),
             _ => {}
         }
     }
@@ -121,6 +132,20 @@ impl Status {
 }
 
 impl Lines {
+    fn stopping(&self, said: &mut Said) {
+        // Late, it is no news any more.
+        if !said.lost && !std::mem::replace(&mut said.stopping, true) {
+            self.write("stopping", json!({}));
+        }
+    }
+
+    fn lost(&self, said: &mut Said, loss: &Loss) {
+        if !std::mem::replace(&mut said.lost, true) {
+            let error = loss.last_error.as_ref().map(ToString::to_string);
+            self.write("lost", json!({ "reason": loss.reason.as_str(), "error": error }));
+        }
+    }
+
     fn write(&self, state: &str, fields: Value) {
         let mut line = json!({
             "name": self.name.as_str(),

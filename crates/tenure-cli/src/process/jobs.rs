@@ -9,23 +9,39 @@ use tenure::Lease;
 
 /// Without a terminal there is nobody who stops jobs to go on with something else: then a CMD
 /// that is stopped stays so, and the lease is kept.
-pub(super) struct Jobs(Option<Terminal>);
+pub(super) struct Jobs {
+    terminal: Option<Terminal>,
+    /// What CMD left behind runs on in the background.
+    ended: bool,
+}
 
 impl Jobs {
     pub(super) fn new(terminal: Option<Terminal>) -> Jobs {
-        Jobs(terminal)
+        Jobs { terminal, ended: false }
     }
 
     /// Gives CMD the terminal, if it is ours to give and CMD can have it.
     pub(super) fn begin(&mut self, guarded: &Guarded) {
-        if let (Some(terminal), Some(group)) = (&mut self.0, guarded.own_group()) {
+        if let (false, Some(terminal), Some(group)) = (self.ended, &mut self.terminal, guarded.own_group()) {
             terminal.lend(group);
+        }
+    }
+
+    /// tenure is asked to stop: CMD first, which takes it along. What is left when CMD has ended
+    /// tells nobody that it was stopped.
+    pub(super) fn stop(&mut self, guarded: &Guarded, lease: &Lease, spare: bool) {
+        if !self.ended && guarded.is_stopped() {
+            return self.suspend(guarded, lease, spare, libc::SIGTSTP);
+        }
+        guarded.signal(Signal::TSTP);
+        if self.ended && self.terminal.is_some() && !signals::stop_by(Stop::Asked) {
+            self.go_on(guarded, lease, spare);
         }
     }
 
     /// CMD was stopped by this signal: stops tenure the same way.
     pub(super) fn suspend(&mut self, guarded: &Guarded, lease: &Lease, spare: bool, signal: i32) {
-        let Some(terminal) = &mut self.0 else { return };
+        let Some(terminal) = &mut self.terminal else { return };
         // It may have been continued since.
         if !guarded.is_stopped() {
             return;
@@ -67,16 +83,17 @@ impl Jobs {
     pub(super) fn go_on(&mut self, guarded: &Guarded, lease: &Lease, spare: bool) {
         self.begin(guarded);
         // A shell continues all of a group that it knows.
-        let is_needed = guarded.own_group().is_some() || guarded.is_stopped();
+        let is_needed = guarded.own_group().is_some() || self.ended || guarded.is_stopped();
         if is_needed && (spare || lease.is_held()) {
             guarded.signal(Signal::CONT);
         }
     }
 
-    /// The work is over: takes the terminal back. Where CMD did not end by itself its modes
-    /// are as they were before it.
-    pub(super) fn end(&self, guarded: &Guarded, exited: bool) {
-        if let (Some(terminal), Some(group)) = (&self.0, guarded.own_group()) {
+    /// CMD has ended: takes the terminal back. Where it did not end by itself the modes are as
+    /// they were before it.
+    pub(super) fn end(&mut self, guarded: &Guarded, exited: bool) {
+        self.ended = true;
+        if let (Some(terminal), Some(group)) = (&self.terminal, guarded.own_group()) {
             terminal.take_back(group);
             if !exited {
                 terminal.restore_modes();

@@ -72,9 +72,13 @@ pub(crate) async fn supervise(
         supervisor.guarded.kill_guardian();
         supervisor.guarded.kill_all().await;
     }
-    let exited = matches!(ended, Ok(Ended::Command(status)) if ExitStatus::from_raw(status).code().is_some());
-    supervisor.jobs.end(&supervisor.guarded, exited);
+    supervisor.jobs.end(&supervisor.guarded, has_exited(ended.as_ref().ok().copied()));
     Ok(Outcome { ended: ended?, lost: supervisor.lost, asked: supervisor.asked })
+}
+
+/// Whether CMD ended by itself, by its own wish.
+fn has_exited(ended: Option<Ended>) -> bool {
+    matches!(ended, Some(Ended::Command(status)) if ExitStatus::from_raw(status).code().is_some())
 }
 
 /// A lease that was handed over is only lent until its first renewal: no work is begun on
@@ -202,6 +206,7 @@ impl Supervisor<'_> {
         match report {
             Report::Ended { status, killed } => {
                 self.ended = Some(Ended::Command(status));
+                self.jobs.end(&self.guarded, has_exited(self.ended));
                 self.note_loss(killed);
             }
             Report::NotExecuted(errno) => self.ended = Some(Ended::NotExecuted(errno)),
@@ -235,14 +240,13 @@ impl Supervisor<'_> {
         match arrived.signal {
             Signal::CHILD => _ = self.guarded.reap(),
             Signal::CONT => self.jobs.go_on(&self.guarded, self.lease, self.spare),
+            Signal::TSTP if self.ended.is_some() => self.jobs.stop(&self.guarded, self.lease, self.spare),
             _ if self.guarded.has_got(&arrived) => {}
-            Signal::TSTP if self.guarded.is_stopped() => {
-                self.jobs.suspend(&self.guarded, self.lease, self.spare, libc::SIGTSTP);
-            }
+            Signal::TSTP => self.jobs.stop(&self.guarded, self.lease, self.spare),
             signal => {
                 self.guarded.signal(signal);
                 // What is stopped would not hear that it is asked to end.
-                if ASKS.contains(&signal) && signal != Signal::INT {
+                if ASKS.contains(&signal) && (signal != Signal::INT || self.ended.is_some()) {
                     self.guarded.signal(Signal::CONT);
                 }
             }

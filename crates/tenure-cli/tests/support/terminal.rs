@@ -93,7 +93,7 @@ impl Terminal {
     }
 
     /// Who is there, for the report of a failure.
-    fn processes(&self) -> String {
+    pub(crate) fn processes(&self) -> String {
         let session = self.shell.as_ref().map_or(0, Child::id).to_string();
         let list = Command::new("ps").args(["-o", "pid,ppid,pgid,tpgid,stat,args", "-s", &session]).output();
         list.map(|list| String::from_utf8_lossy(&list.stdout).into_owned()).unwrap_or_default()
