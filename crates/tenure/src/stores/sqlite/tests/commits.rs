@@ -38,7 +38,7 @@ async fn a_grant_that_the_disk_refused_is_found_under_its_session() {
         fixture.clock.advance(TTL / 5 * 3);
         let renewal = Renewal { claim: other.clone(), ttl: TTL };
         let strays = client.renew(vec![renewal]).await.expect("an answer").strays;
-        assert_eq!(strays, [x.clone()], "{name}");
+        assert_eq!(strays, std::slice::from_ref(&x), "{name}");
         released(&client, &x).await;
     }
 }
