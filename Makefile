@@ -6,10 +6,10 @@ CARGO ?= cargo
 FEATURES := sqlite conformance
 
 .NOTPARALLEL:
-.PHONY: help test check fix bench soak format lint docs tests
+.PHONY: help test check fix bench soak deb deb-check format lint docs tests
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 test: format lint docs tests ## everything CI runs, with few rounds: format, lints, docs, tests
 	@echo "== all passed"
@@ -29,6 +29,12 @@ bench: ## measures beside the floor and the peers; fails when a stated ratio is 
 	@# One crate at a time: each is measured with the features that it has by itself.
 	$(CARGO) bench -p tenure --all-features --bench embedded
 	$(CARGO) bench -p tenure-cli --bench startup
+
+deb: ## the Debian package, with man pages and completions
+	CARGO="$(CARGO)" packaging/deb.sh
+
+deb-check: ## installs it into a clean Debian root and tries it there (root, debootstrap, network)
+	CARGO="$(CARGO)" packaging/deb-check.sh
 
 format:
 	@echo "== format"

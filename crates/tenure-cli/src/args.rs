@@ -1,7 +1,11 @@
 //! The command line.
 
+mod verbs;
+
+pub(crate) use verbs::{Acquire, Check, Completions, Init, Man, Release, Renew, Revoke, Wait, Whose};
+
 use crate::exit::Exit;
-use crate::output::say;
+use crate::output::{answer, say, say_as_it_is, table};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::error::Error as _;
@@ -12,17 +16,18 @@ use tenure::{Label, Name, escaped};
 /// Run a command under a distributed lease.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(override_usage = "tenure [OPTIONS] COMMAND")]
 pub(crate) struct Cli {
     /// The store, as a URL such as sqlite:/var/lib/app/leases.db
-    #[arg(long, value_name = "URL", global = true, conflicts_with = "store_file")]
+    #[arg(long, value_name = "URL", global = true, conflicts_with = "store_file", display_order = 900)]
     pub(crate) store: Option<String>,
 
     /// A file that holds the store's URL, so that a password is on no command line
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH", global = true, display_order = 901)]
     pub(crate) store_file: Option<OsString>,
 
     /// Say which store is used
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 902)]
     pub(crate) verbose: bool,
 
     #[command(subcommand)]
@@ -33,7 +38,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   64 usage, 69 store unavailable, 70 internal error or a guardian killed, 75 not acquired,
   76 lease lost, 77 rejected by the store, 126 command not executable, 127 command not found,
-  otherwise the command's own; show: 1 when nobody holds the name
+  otherwise the command's own; renew, release, show, check, revoke: 1 when it is not held
 
 The store is the first of: --store, --store-file, TENURE_STORE, TENURE_STORE_FILE, the file
 /etc/tenure/store, the embedded store of this user (sqlite:)";
@@ -42,10 +47,28 @@ The store is the first of: --store, --store-file, TENURE_STORE, TENURE_STORE_FIL
 pub(crate) enum Command {
     /// Wait for the lease, run a command while it is held, release it, exit with the command's code
     Run(Run),
+    /// Acquire for a script, without a heartbeat; prints owner, token and TTL
+    Acquire(Acquire),
+    /// Set the time left of what was acquired to its TTL; exit 1 when it is not held any more
+    Renew(Renew),
+    /// Release what was acquired; exit 1 when it was not held any more
+    Release(Release),
+    /// Inside run: ask the store now whether the lease is held; prints the time left, or exit 1
+    Check(Check),
+    /// Wait until the name is free; exit 75 when the time ran out
+    Wait(Wait),
     /// List who holds what
     Ls(Ls),
     /// Show all about one name, its queue included; exit 1 when nobody holds it
     Show(Show),
+    /// Take the lease from the holder with this token, and from no other
+    Revoke(Revoke),
+    /// Print or do what the store needs before its first use
+    Init(Init),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Print the man page, of a command if one is named
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -99,6 +122,14 @@ pub(crate) struct Run {
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
 
+    /// A line of JSON on this descriptor, which the command does not get, for each change of state
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) status_fd: Option<i32>,
+
+    /// Keep the command in tenure's own process group, and the terminal there
+    #[arg(long)]
+    pub(crate) foreground: bool,
+
     /// The command and its arguments, executed as they are given, without a shell
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -136,18 +167,52 @@ pub(crate) struct Show {
 
 /// Parses the process's command line; on a mistake says so and ends with 64.
 pub(crate) fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = Cli::try_parse_from(&words).or_else(|error| with_dashed_name(&words).unwrap_or(Err(error)));
+    parsed.unwrap_or_else(|error| {
         if !error.use_stderr() {
-            let _ = error.print();
-            Exit::Success.now();
+            let exit = answer(&for_stdout(&error), Exit::Success).unwrap_or_else(|failure| {
+                say(&failure.message);
+                failure.exit
+            });
+            exit.now();
         }
         match in_one_line(&error) {
             Some(line) => say(line),
-            // Written whole to a closed stderr or not at all: the code is what counts.
-            None => _ = error.print(),
+            None => say_as_it_is(&error.render().to_string()),
         }
         Exit::Usage.now()
     })
+}
+
+/// Help, with colours on a terminal that wants them.
+fn for_stdout(error: &clap::Error) -> String {
+    let is_plain = table::terminal_width().is_none()
+        || std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let text = error.render();
+    if is_plain { text.to_string() } else { text.ansi().to_string() }
+}
+
+/// `run -- -NAME -- CMD`: what follows the first `--` is CMD to clap, and no name left.
+fn with_dashed_name(words: &[OsString]) -> Option<clap::error::Result<Cli>> {
+    let dashes = words.iter().position(|word| word == "--")?;
+    let [dashed, second, ..] = &words[dashes + 1..] else { return None };
+    if !is_run() || second != "--" {
+        return None;
+    }
+    let any = OsString::from("any");
+    let parsed = Cli::try_parse_from(words[..dashes].iter().chain([&any]).chain(&words[dashes + 2..]));
+    let parsed = parsed.and_then(|mut cli| {
+        let named = Name::new(dashed.to_string_lossy());
+        match (&mut cli.command, named) {
+            (Command::Run(run), Ok(name)) => run.name = name,
+            (_, Err(error)) => return Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{error}\n"))),
+            _ => {}
+        }
+        Ok(cli)
+    });
+    Some(parsed)
 }
 
 /// The mistakes for which there is something better to say than clap does.
@@ -158,7 +223,9 @@ fn in_one_line(error: &clap::Error) -> Option<String> {
     };
     match error.kind() {
         ErrorKind::ValueValidation => {
+            // As it stands in the usage: an option with its value, or <NAME>.
             let option = context(ContextKind::InvalidArg)?.split_whitespace().next()?;
+            let option = option.trim_start_matches(['<', '[']).trim_end_matches(['>', ']']);
             let value = escaped(context(ContextKind::InvalidValue)?).to_string();
             Some(format!("{option} \"{value}\": {}", error.source()?))
         }

@@ -36,7 +36,8 @@ impl Exit {
     /// The code of [`Exit::NotAcquired`] unless `-E` changes it.
     pub(crate) const NOT_ACQUIRED: u8 = 75;
 
-    fn code(self) -> u8 {
+    /// As shells show it.
+    pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Success => 0,
             Exit::NotHeld => 1,
@@ -91,7 +92,9 @@ impl Failure {
 
     /// What the system refused and nobody could foresee.
     pub(crate) fn internal(error: std::io::Error) -> Failure {
-        Failure::new(Exit::Internal, error.to_string())
+        let limit = error.raw_os_error() == Some(libc::EMFILE) || error.raw_os_error() == Some(libc::ENFILE);
+        let hint = if limit { ": raise the limit (ulimit -n), or close some" } else { "" };
+        Failure::new(Exit::Internal, format!("{error}{hint}"))
     }
 }
 

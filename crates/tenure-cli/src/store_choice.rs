@@ -1,12 +1,15 @@
 //! Which store: `--store`, `--store-file`, the environment, the machine's file, else the embedded one.
 
 use crate::exit::{Exit, Failure};
-use crate::output::say;
+use crate::output::{say, secrets};
 use std::env;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tenure::escaped;
+use tenure::stores::sqlite::Sqlite;
 
 const URL_VARIABLE: &str = "TENURE_STORE";
 const FILE_VARIABLE: &str = "TENURE_STORE_FILE";
@@ -48,7 +51,34 @@ impl StoreChoice {
                  choose one that processes share, such as sqlite:",
             ));
         }
-        Ok(choice)
+        choice.made_absolute()
+    }
+
+    /// For what needs no store.
+    pub(crate) fn none() -> StoreChoice {
+        StoreChoice { url: String::new(), file: None }
+    }
+
+    /// CMD may change its directory and its home, and must still meet the same file.
+    fn made_absolute(self) -> Result<StoreChoice, Failure> {
+        let is_absolute = self.url.get("sqlite:".len()..).is_some_and(|path| path.starts_with('/'));
+        if is_absolute {
+            return Ok(self);
+        }
+        let Some(file) = Sqlite::file(&self.url)? else { return Ok(self) };
+        let file = std::path::absolute(file).map_err(Failure::internal)?;
+        let Some(path) = file.to_str() else {
+            return Err(Failure::usage(
+                "the path of the store is not UTF-8: name it by sqlite:/an/absolute/path",
+            ));
+        };
+        let path = path.replace('%', "%25").replace('?', "%3f");
+        Ok(StoreChoice { url: format!("sqlite:{path}"), file: None })
+    }
+
+    /// For people, before anything is known of it.
+    pub(crate) fn shown(&self) -> String {
+        escaped(&secrets::hidden(&self.url)).to_string()
     }
 
     /// Lets CMD's own tenure find the same store.
@@ -74,11 +104,11 @@ impl StoreChoice {
                 "{origin} is set but empty: give the path of a file that holds a store URL, or leave it out"
             )));
         }
-        let shown = tenure::escaped(&file.to_string_lossy()).to_string();
+        let shown = escaped(&file.to_string_lossy()).to_string();
         let text = read(file).map_err(|error| {
             let exit = match error.kind() {
-                std::io::ErrorKind::PermissionDenied => Exit::Rejected,
-                std::io::ErrorKind::NotFound if origin == MACHINE_FILE => Exit::NotFound,
+                ErrorKind::PermissionDenied => Exit::Rejected,
+                ErrorKind::NotFound if origin == MACHINE_FILE => Exit::NotFound,
                 _ => Exit::Usage,
             };
             Failure::new(exit, format!("cannot read the store URL from {shown}: {error}"))
@@ -96,7 +126,14 @@ impl StoreChoice {
 
 fn read(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(file)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
+    let opened = std::fs::File::open(file)?;
+    let metadata = opened.metadata()?;
+    if metadata.is_file() && metadata.mode() & 0o002 != 0 {
+        // Whoever may write it chooses the store of everybody who reads it.
+        let why = format!("everybody may write it (mode {:04o})", metadata.mode() & 0o7777);
+        return Err(std::io::Error::new(ErrorKind::PermissionDenied, why));
+    }
+    opened.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 

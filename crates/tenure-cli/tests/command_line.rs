@@ -61,6 +61,17 @@ fn a_wrong_name_or_label_is_a_mistake() {
 }
 
 #[test]
+fn a_name_may_begin_with_a_dash() {
+    let directory = directory();
+    let shown = ["sh", "-c", "echo $TENURE_NAME"];
+    let run_as = |words: &[&str]| run(tenure(directory.path()).arg("run").args(words).args(shown));
+    assert_eq!(stdout(&run_as(&["--", "-x", "--"])), "-x\n");
+    assert_eq!(stdout(&run_as(&["-n", "--", "--ttl", "--"])), "--ttl\n");
+    let said = refused(tenure(directory.path()).args(["run", "", "--", "true"]), 64);
+    assert!(said.contains("NAME \"\"") && !said.contains('<'), "{said}");
+}
+
+#[test]
 fn every_mistake_of_usage_is_64_and_help_is_0() {
     let directory = directory();
     for words in [

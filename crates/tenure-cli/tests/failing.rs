@@ -88,6 +88,63 @@ fn a_database_that_is_locked_is_unavailable_when_nobody_waits() {
     drop(lock);
 }
 
+/// Neither what holds the database nor what holds the gate before it makes a wait longer.
+#[test]
+fn a_limit_is_kept_also_when_the_store_hangs() {
+    use rustix::fs::{FlockOperation, flock};
+    let places = [directory(), directory()];
+    let _database = locked(places[0].path());
+    drop(locked(places[1].path()));
+    let gate = places[1].path().join("leases.db-gate");
+    let gate = fs::File::options().write(true).open(gate).expect("a gate");
+    flock(&gate, FlockOperation::LockExclusive).expect("nobody has it for long");
+
+    let limits: [(&[&str], u64); 4] =
+        [(&["-w", "0s"], 5000), (&["-w", "300ms"], 300), (&["-w", "1s"], 1000), (&["-n"], 5000)];
+    std::thread::scope(|scope| {
+        for (place, (options, limit)) in places.iter().flat_map(|place| limits.map(|limit| (place, limit))) {
+            scope.spawn(move || {
+                let began = std::time::Instant::now();
+                let output = run(words(&mut tenure(place.path()), options));
+                let (took, said) = (began.elapsed(), stderr(&output));
+                let ended = (output.status.code(), stdout(&output));
+                assert_eq!(ended, (Some(69), String::new()), "{options:?}: {said}");
+                let limit = std::time::Duration::from_millis(limit + 1000);
+                assert!(took < limit, "{options:?}: {took:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_store_that_was_deleted_ends_the_wait_with_a_clear_line() {
+    let directory = directory();
+    let place = directory.path().join("place");
+    fs::create_dir(&place).expect("a directory");
+    let script = "echo $$ >> pids; until [ -e end ]; do sleep 0.01; done";
+    let mut command = tenure(&place);
+    command.current_dir(directory.path()).args(["run", "--ttl", "2s", "x", "--", "sh", "-c", script]);
+    let holder = command.spawn().expect("it starts");
+    pids(&directory.path().join("pids"), 1);
+    let waiting = || words(&mut tenure(&place), &["--ttl", "2s"]).spawn().expect("it starts");
+    let limited = || words(&mut tenure(&place), &["--ttl", "2s", "-w", "10s"]).spawn().expect("it starts");
+    let waiters = [waiting(), limited()];
+    eventually("they wait", || {
+        let shown = run(tenure(&place).args(["show", "--json", "x"]));
+        stdout(&shown).contains("\"waiting\": 2").then_some(())
+    });
+    fs::remove_dir_all(&place).expect("it is there");
+    for waiter in waiters {
+        let output = finished(waiter);
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{said}");
+        assert!(said.lines().any(|line| line.contains("deleted while it was in use")), "{said}");
+    }
+    // The holder's renewals are refused: it is asked to end in time.
+    let output = finished(holder);
+    assert_eq!(output.status.code(), Some(76), "{}", stderr(&output));
+}
+
 #[test]
 fn an_outage_is_waited_out() {
     let directory = directory();

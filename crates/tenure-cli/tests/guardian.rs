@@ -53,7 +53,7 @@ impl Guardian {
             .arg(liveness.map_or("-".to_owned(), |file| number(file)))
             .arg(deadline.as_nanos().to_string())
             .args(duties)
-            .arg("00000")
+            .args(["own", "00000:0"])
             .args(["sh", "-c", script])
             .current_dir(directory)
             .process_group(0)
@@ -252,6 +252,7 @@ fn a_command_that_was_stopped_before_its_exec_is_not_started_late() {
     guardian.go(deadline);
     eventually("the deadline has passed", || (now() > deadline).then_some(()));
     support::signal(held, rustix::process::Signal::CONT);
+    assert_eq!(guardian.report(), Some(Report::Stopped(libc::SIGSTOP)));
     assert_eq!(guardian.report(), Some(Report::TooLate));
     assert!(!directory.path().join("started").exists());
 }

@@ -88,13 +88,9 @@ enum Exit {
 
 /// In each round somebody holds and somebody waits, `kill` does harm to the first and tells
 /// when the last of it was to end, and the second is the holder of the next round.
-/// What is wrong in any round is wrong; the times are judged up to three times, for a
-/// machine that does other things is no judge of them.
 fn take_over(command: fn(&Path) -> Command, kill: fn(&Child, &Path) -> (Instant, Exit)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let judged: Vec<_> =
-        (0..3).map(|_| judge(each_takes(command, kill))).take_while(Result::is_err).collect();
-    assert!(judged.len() < 3, "{judged:?}");
+    judge(each_takes(command, kill));
 }
 
 fn each_takes(command: fn(&Path) -> Command, kill: fn(&Child, &Path) -> (Instant, Exit)) -> Vec<Duration> {
@@ -104,12 +100,9 @@ fn each_takes(command: fn(&Path) -> Command, kill: fn(&Child, &Path) -> (Instant
     entered(&log, 0);
     let queue = Queue::open(directory.path());
     let mut took: Vec<Duration> = Vec::new();
-    for round in 0..rounds(12, 100) {
+    for _ in 0..rounds(12, 100) {
         let waiter = Running::start(command(directory.path()));
         eventually("the next one waits", || (queue.length() == 1).then_some(()));
-        // At any phase of its looks, of which it begins one as it queues.
-        let phase = now() + Duration::from_millis((10 + round * 7 % 50).into());
-        eventually("a while has passed", || (now() >= phase).then_some(()));
         let old = lines(&log).last().expect("a line").token;
         let (killed, expected) = kill(&holder.0, &log);
         let first = entered(&log, old);
@@ -135,17 +128,16 @@ fn none_wrote_on(lines: &[Line]) {
     }
 }
 
-/// The times as a text, on the right side.
-fn judge(mut took: Vec<Duration>) -> Result<(), String> {
+/// A machine that does other things as well delays some; that they are few is what is judged.
+fn judge(mut took: Vec<Duration>) {
     took.sort();
     let (median, most) = (took[took.len() / 2], took[took.len() - 1]);
     let in_95 = took[took.len() * 95 / 100];
     let times = format!("{} rounds: median {median:?}, 95 % {in_95:?}, most {most:?}", took.len());
     println!("{times}");
-    let met = median <= Duration::from_millis(40)
-        && (took.len() < 100 || in_95 <= Duration::from_millis(150))
-        && most <= Duration::from_secs(1);
-    if met { Ok(()) } else { Err(times) }
+    assert!(median <= Duration::from_millis(40), "{times}");
+    assert!(took.len() < 100 || in_95 <= Duration::from_millis(150), "{times}");
+    assert!(most <= Duration::from_secs(1), "{times}");
 }
 
 fn direct(directory: &Path) -> Command {

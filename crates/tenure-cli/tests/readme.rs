@@ -10,6 +10,7 @@
 //!   number of lines.
 //! - `console first terminal` is left running while the next block, the second terminal, is
 //!   typed, and is judged after it.
+//! - `toml` is for a Cargo.toml: it names this repository, and features that there are.
 //! - `text` is shown and not run: pictures.
 //!
 //! `tenure` and `cargo run -- ` are the program that was built for this test; each page has
@@ -114,6 +115,10 @@ fn run(page: &Path, text: &str) -> usize {
         let at = format!("{}:{}", page.display(), block.line);
         match block.language.as_str() {
             "rust" | "text" => continue,
+            "toml" => {
+                is_for_cargo(&at, &block.text);
+                continue;
+            }
             "console first terminal" => {
                 let child = desk.start(&block);
                 desk.wait_until_somebody_holds(&at);
@@ -132,6 +137,23 @@ fn run(page: &Path, text: &str) -> usize {
     }
     assert!(first.is_none(), "{}: a first terminal without a second", page.display());
     typed
+}
+
+/// What a user copies into a Cargo.toml.
+fn is_for_cargo(at: &str, text: &str) {
+    let [workspace, library] = ["Cargo.toml", "crates/tenure/Cargo.toml"]
+        .map(|manifest| fs::read_to_string(root().join(manifest)).expect("a manifest"));
+    let line =
+        text.lines().find(|line| line.starts_with("tenure = ")).unwrap_or_else(|| panic!("{at}: no tenure"));
+    let repository =
+        workspace.lines().find_map(|line| line.strip_prefix("repository = ")).expect("a repository");
+    assert!(line.contains(&format!("git = {repository}")), "{at}: {line}");
+    let (_, features) = line.split_once("features = [").expect("features");
+    let features = features.split_once(']').expect("their end").0;
+    for feature in features.split(',').map(|feature| feature.trim().trim_matches('"')) {
+        let is_there = library.lines().any(|line| line.starts_with(&format!("{feature} = [")));
+        assert!(is_there, "{at}: there is no feature {feature}");
+    }
 }
 
 fn judge(at: &str, block: &Block, output: &Output) {

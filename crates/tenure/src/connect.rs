@@ -42,6 +42,19 @@ impl Client {
     pub async fn connect(url: &str) -> Result<Client> {
         Client::builder().connect(url).await
     }
+
+    /// What the store needs before its first use, as a text that an operator can read and
+    /// run; with `apply` it is run.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Rejected` where the right to do it is missing.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have been carried out; it can be repeated.
+    pub async fn setup(&self, apply: bool) -> Result<String> {
+        self.keeper.open()?;
+        self.keeper.bounded(PATIENCE, self.keeper.store.setup(apply)).await
+    }
 }
 
 impl ClientBuilder {

@@ -19,6 +19,7 @@
 //! - [`Request`]: what is wanted (TTL, grace, limits), and the ways to get it. That
 //!   somebody else has it is an outcome, [`Busy`], not an error.
 //! - [`Lease`]: what is held. It is renewed on a thread of the client's own.
+//! - [`OneShot`]: a claim without a process, for scripts.
 //! - [`Fence`]: what a resource compares, to refuse the late write of a paused holder.
 //!   No lease can prevent that write by itself.
 //! - [`Error`]: its [`kind`](Error::kind) says what to do; [`Loss`] says what happened.
@@ -67,6 +68,7 @@ mod keep {
 }
 
 pub mod metrics;
+mod one_shot;
 pub mod store;
 pub mod stores;
 #[cfg(test)]
@@ -77,6 +79,7 @@ pub use hold::client::{Client, ClientBuilder};
 pub use hold::lease::{Fence, Lease};
 pub use hold::request::{Acquired, Request};
 pub use keep::record::State;
+pub use one_shot::OneShot;
 pub use words::busy::{Busy, Holder, Why};
 pub use words::clock::{Clock, Instant};
 pub use words::error::{Error, ErrorKind, Loss, Reason, Result};
@@ -95,6 +98,8 @@ mod pages {
     struct Contributing;
     #[doc = include_str!("../../../docs/contract.md")]
     struct Contract;
+    #[doc = include_str!("../../../docs/cli.md")]
+    struct CommandLine;
     #[doc = include_str!("../../../docs/guide.md")]
     struct Guide;
     #[doc = include_str!("../../../docs/stores.md")]

@@ -11,19 +11,34 @@ use support::imports::{self, Source};
 
 /// What each module of the library may import, beside itself. A store is a module of its
 /// own here: it imports no other store.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("words", &[]),
     ("store", &["words"]),
     ("stores", &["store", "words"]),
     ("metrics", &["words"]),
     ("keep", &["store", "words"]),
     ("hold", &["keep", "store", "words", "metrics"]),
+    ("one_shot", &["hold", "keep", "store", "words"]),
     // Its cases ask a store directly, and through a client as programs do.
     ("conformance", &["hold", "keep", "store", "words"]),
     ("connect", &["hold", "stores", "store", "words"]),
     ("blocking", &["connect", "hold", "keep", "store", "words"]),
     ("tests", &["hold", "keep", "stores", "store", "words"]),
-    ("", &["blocking", "conformance", "connect", "hold", "keep", "metrics", "store", "stores", "words"]),
+    (
+        "",
+        &[
+            "blocking",
+            "conformance",
+            "connect",
+            "hold",
+            "keep",
+            "metrics",
+            "one_shot",
+            "store",
+            "stores",
+            "words",
+        ],
+    ),
 ];
 
 /// No file is longer, comments and tests included, so that one can be read in one sitting.

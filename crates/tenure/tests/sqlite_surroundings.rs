@@ -288,7 +288,8 @@ async fn as_somebody(directory: &Path) {
     chmod(&live, 0o000);
     assert_eq!(
         refusal(directory, ErrorKind::Rejected).await,
-        "DIR/leases.db-live is not readable and writable for this user"
+        "DIR/leases.db-live is not readable and writable for this user (uid 65534): name a store of your own, or share \
+         one with a group (tenure init --system)"
     );
     chmod(&live, 0o700);
     assert!(lease.confirm().await.is_ok(), "the holder noticed nothing");

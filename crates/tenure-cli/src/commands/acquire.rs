@@ -3,6 +3,7 @@
 use super::{place, waiting};
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
+use crate::output::status::Status;
 use crate::output::{say, text};
 use crate::store_choice::StoreChoice;
 use std::time::Duration;
@@ -13,6 +14,11 @@ use tokio::sync::watch;
 const RETRY: Duration = Duration::from_secs(1);
 /// How often an outage is talked about.
 const EVERY: Duration = Duration::from_secs(30);
+
+/// Without waiting, how long the store may take for all that it is asked.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// After the end of a wait, how long its answer may take: who is next, who has it.
+const SLACK: Duration = Duration::from_millis(100);
 
 /// How long to wait for the lease.
 #[derive(Clone, Copy)]
@@ -26,25 +32,38 @@ enum Patience {
 /// it can leave the queue.
 pub(super) struct Acquirer<'a> {
     args: &'a Run,
-    store: &'a StoreChoice,
+    pub(super) store: &'a StoreChoice,
     verbose: bool,
     patience: Patience,
     pub(super) client: Option<Client>,
     news: watch::Sender<Option<Busy>>,
+    pub(super) status: Status,
 }
 
 impl<'a> Acquirer<'a> {
-    pub(super) fn new(args: &'a Run, store: &'a StoreChoice, verbose: bool) -> Acquirer<'a> {
+    pub(super) fn new(args: &'a Run, store: &'a StoreChoice, verbose: bool, status: Status) -> Acquirer<'a> {
         let patience = match args.wait {
-            _ if args.no_wait => Patience::None,
+            _ if args.no_wait || args.wait == Some(Duration::ZERO) => Patience::None,
             Some(limit) => Patience::Until(Clock::system().now() + limit),
             None => Patience::Endless,
         };
-        Acquirer { args, store, verbose, patience, client: None, news: watch::Sender::new(None) }
+        Acquirer { args, store, verbose, patience, client: None, news: watch::Sender::new(None), status }
     }
 
-    /// Waits for the lease. An outage is waited out like a holder.
+    /// Waits for the lease. An outage is waited out like a holder. Ends in time also when the
+    /// store hangs.
     pub(super) async fn acquire(&mut self) -> Result<Lease, Failure> {
+        let clock = Clock::system();
+        let limit = match self.patience {
+            Patience::None => AT_ONCE,
+            Patience::Until(limit) => limit - clock.now() + SLACK,
+            Patience::Endless => return self.wait().await,
+        };
+        let late = || Failure::new(Exit::Unavailable, "the store gave no answer in time");
+        clock.timeout(limit, self.wait()).await.unwrap_or_else(|| Err(late()))
+    }
+
+    async fn wait(&mut self) -> Result<Lease, Failure> {
         let clock = Clock::system();
         let mut told: Option<tenure::Instant> = None;
         loop {
@@ -99,8 +118,9 @@ impl<'a> Acquirer<'a> {
     }
 
     async fn connect(&self) -> Result<Client, Error> {
-        let news = self.news.clone();
+        let (news, status) = (self.news.clone(), self.status.clone());
         let mut builder = Client::builder().observe(move |event| {
+            status.follow(event);
             if let Event::Waiting { busy, .. } = event {
                 news.send_replace(Some(busy.clone()));
             }
@@ -137,7 +157,7 @@ impl<'a> Acquirer<'a> {
 
     fn not_acquired(&self, busy: &Busy) -> Failure {
         if let Some(error) = &busy.last_error {
-            return Failure::new(Exit::Unavailable, error.to_string());
+            return error.clone().into();
         }
         let exit = Exit::NotAcquired(self.args.conflict_exit_code);
         Failure::new(exit, format!("\"{}\" was not acquired: {}", self.args.name, text::busy(busy)))

@@ -1,45 +1,54 @@
 //! `tenure ls`: who holds what.
 
 use crate::args::Ls;
-use crate::commands::{Asked, answer, connect};
+use crate::commands::{Asked, connect};
 use crate::exit::{Exit, Failure};
-use crate::output::{json, table, text};
+use crate::output::table::{Table, terminal_width};
+use crate::output::{cannot_write, json, print, text};
 use crate::store_choice::StoreChoice;
+use std::io::ErrorKind;
 use std::time::Duration;
 use tenure::store::Standing;
-use tenure::{Client, Clock, Holder};
+use tenure::{Clock, Holder};
 
-/// Prints the names in byte order.
+/// Prints the names in byte order, page by page; what changes meanwhile may be seen or not.
 pub(crate) async fn ls(args: Ls, store: &StoreChoice, verbose: bool) -> Result<Exit, Failure> {
-    let names = match connect(store, verbose).await? {
-        Asked::Store(client) => all(&client, &args.prefix).await?,
-        Asked::NoStoreYet(_) => Vec::new(),
-    };
-    let text = if args.json {
-        names.iter().map(|standing| format!("{}\n", json::standing(standing))).collect()
-    } else if names.is_empty() {
-        String::new()
-    } else {
-        let terminal = table::terminal_width();
-        let header = ["NAME", "HOLDER", "TOKEN", "SINCE", "LEFT", "WAITERS"].map(str::to_owned);
-        let rows: Vec<_> =
-            std::iter::once(header).chain(names.iter().map(|name| row(name, terminal.is_some()))).collect();
-        table::lay_out(&rows, 2, terminal)
-    };
-    answer(&text, Exit::Success)
-}
-
-/// Page by page; what changes meanwhile may be seen or not.
-async fn all(client: &Client, prefix: &str) -> Result<Vec<Standing>, Failure> {
-    let mut names: Vec<Standing> = Vec::new();
+    let Asked::Store(client) = connect(store, verbose).await? else { return Ok(Exit::Success) };
+    let terminal = terminal_width();
+    let mut table = None;
+    let mut after = None;
     loop {
-        let page = client.list(prefix, names.last().map(|standing| &standing.name)).await?;
-        let more = page.more && !page.names.is_empty();
-        names.extend(page.names);
-        if !more {
-            return Ok(names);
+        let page = client.list(&args.prefix, after.as_ref()).await?;
+        let text = if args.json {
+            page.names.iter().map(|standing| json::line(&json::standing(standing))).collect()
+        } else {
+            for_people(&mut table, &page.names, terminal)
+        };
+        match print(&text) {
+            // The reader has gone (`| head`): the rest is not asked for.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Success),
+            Err(error) => return Err(cannot_write(&error)),
+            Ok(()) => {}
+        }
+        after = page.names.into_iter().next_back().map(|standing| standing.name);
+        if !page.more || after.is_none() {
+            return Ok(Exit::Success);
         }
     }
+}
+
+/// The header comes with the first row.
+fn for_people(table: &mut Option<Table<6>>, names: &[Standing], terminal: Option<usize>) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut rows = Vec::with_capacity(names.len() + 1);
+    let table = table.get_or_insert_with(|| {
+        rows.push(["NAME", "HOLDER", "TOKEN", "SINCE", "LEFT", "WAITERS"].map(str::to_owned));
+        Table::new(2, terminal)
+    });
+    rows.extend(names.iter().map(|name| row(name, terminal.is_some())));
+    table.lay_out(&rows)
 }
 
 fn row(standing: &Standing, on_terminal: bool) -> [String; 6] {

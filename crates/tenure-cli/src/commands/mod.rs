@@ -1,22 +1,29 @@
 //! What the subcommands do.
 
 mod acquire;
+pub(crate) mod check;
+pub(crate) mod claims;
+pub(crate) mod init;
 pub(crate) mod ls;
+mod owner_file;
+pub(crate) mod pages;
+pub(crate) mod revoke;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod wait;
 mod waiting;
 
-use crate::exit::{Exit, Failure};
-use crate::output::{print, say};
+use crate::exit::Failure;
+use crate::output::{say, secrets};
 use crate::store_choice::StoreChoice;
-use std::io::ErrorKind;
 use tenure::Client;
 use tenure::stores::sqlite::Sqlite;
 
 /// The store, as people are shown it.
 fn place(client: &Client) -> String {
     let about = client.about();
-    format!("{}:{}", about.kind, about.place)
+    let place = format!("{}:{}", about.kind, about.place);
+    tenure::escaped(&secrets::hidden(&place)).to_string()
 }
 
 /// Where a question goes.
@@ -30,7 +37,7 @@ enum Asked {
 async fn connect(store: &StoreChoice, verbose: bool) -> Result<Asked, Failure> {
     let (asked, place) = match Sqlite::missing(&store.url)? {
         Some(file) => {
-            let place = format!("sqlite:{}", file.display());
+            let place = format!("sqlite:{}", tenure::escaped(&file.to_string_lossy()));
             (Asked::NoStoreYet(place.clone()), place)
         }
         None => {
@@ -43,13 +50,4 @@ async fn connect(store: &StoreChoice, verbose: bool) -> Result<Asked, Failure> {
         say(format!("store {place}"));
     }
     Ok(asked)
-}
-
-/// Answers on stdout. That the reader has gone (`| head`) is not our failure.
-fn answer(text: &str, exit: Exit) -> Result<Exit, Failure> {
-    match print(text) {
-        Ok(()) => Ok(exit),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(exit),
-        Err(error) => Err(Failure::new(Exit::Internal, format!("cannot write to stdout: {error}"))),
-    }
 }

@@ -1,12 +1,13 @@
 //! `tenure show`: all about one name.
 
 use crate::args::Show;
-use crate::commands::{Asked, answer, connect, place};
+use crate::commands::{Asked, connect, place};
 use crate::exit::{Exit, Failure};
-use crate::output::{json, table, text};
+use crate::output::table::{shortened, terminal_width};
+use crate::output::{answer, json, text};
 use crate::store_choice::StoreChoice;
+use tenure::Name;
 use tenure::store::Standing;
-use tenure::{Name, shortened};
 
 /// Prints how the name stands; 1 when nobody holds it.
 pub(crate) async fn show(args: Show, store: &StoreChoice, verbose: bool) -> Result<Exit, Failure> {
@@ -15,7 +16,7 @@ pub(crate) async fn show(args: Show, store: &StoreChoice, verbose: bool) -> Resu
         Asked::NoStoreYet(place) => (nobody(args.name), place),
     };
     let text = if args.json {
-        format!("{:#}\n", json::standing_in_full(&standing, &store))
+        json::document(&json::standing_in_full(&standing, &store))
     } else {
         for_people(&standing, &store)
     };
@@ -23,7 +24,7 @@ pub(crate) async fn show(args: Show, store: &StoreChoice, verbose: bool) -> Resu
     answer(&text, exit)
 }
 
-fn nobody(name: Name) -> Standing {
+pub(super) fn nobody(name: Name) -> Standing {
     Standing { name, holder: None, revoked: None, kept_back: None, waiters: Vec::new(), waiting: 0 }
 }
 
@@ -50,9 +51,15 @@ fn for_people(standing: &Standing, store: &str) -> String {
         let since = text::time_to_the_second(waiter.since);
         lines.push(("", format!("{}. {} since {since}", index + 1, waiter.label)));
     }
+    match standing.waiting as usize {
+        waiting if waiting > standing.waiters.len() && !standing.waiters.is_empty() => {
+            lines.push(("", format!("and {} more", waiting - standing.waiters.len())));
+        }
+        _ => {}
+    }
     lines.push(("store", store.to_owned()));
 
-    let width = table::terminal_width();
+    let width = terminal_width();
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(11).max(1));
     lines.iter().map(|(field, value)| format!("{field:<9}  {}\n", shortened(value, room))).collect()
 }

@@ -36,6 +36,19 @@ pub(crate) fn wall(at: Instant) -> SystemTime {
     if at > now { clock.wall() + (at - now) } else { clock.wall() - (now - at) }
 }
 
+/// The text with what could steer a terminal written as `\u{..}`, its lines kept: for text
+/// that was put together from escaped and other parts.
+pub(crate) fn inert(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' | '\\' => shown.push(c),
+            c => shown += &tenure::escaped(c.encode_utf8(&mut [0; 4])).to_string(),
+        }
+    }
+    shown
+}
+
 /// Who has it, since when, for how long, and where we stand.
 pub(crate) fn busy(busy: &Busy) -> String {
     let mut text = match &busy.why {
@@ -78,6 +91,13 @@ mod tests {
             [shown(0), shown(250), shown(10_400), shown(90_000), shown(7_200_000)],
             ["0s", "250ms", "10s", "1m30s", "2h"]
         );
+    }
+
+    #[test]
+    fn escaped_text_is_inert_and_stays_as_it_is() {
+        assert_eq!(inert("a\x1b[2J\u{9b}\u{202e}\r\nb\\"), "a\\u{1b}[2J\\u{9b}\\u{202e}\\u{d}\nb\\");
+        let escaped = tenure::escaped("a\x1b\\").to_string();
+        assert_eq!(inert(&escaped), escaped);
     }
 
     #[test]

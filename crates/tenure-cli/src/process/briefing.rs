@@ -18,6 +18,8 @@ pub(crate) struct Duties {
     pub(crate) spare: bool,
     /// `--close`: the work is over when CMD has ended, whatever else runs in its group.
     pub(crate) close: bool,
+    /// CMD stays in tenure's group, which may have other members.
+    pub(crate) shared: bool,
 }
 
 /// The guardian's command line.
@@ -34,6 +36,7 @@ pub(super) fn words(
         duties.deadline.as_nanos().to_string(),
         if duties.spare { "spare" } else { "kill" }.to_owned(),
         if duties.close { "close" } else { "drain" }.to_owned(),
+        if duties.shared { "shared" } else { "own" }.to_owned(),
         inherited.word(),
     ]
 }
@@ -50,7 +53,7 @@ pub(super) struct Briefing {
 
 impl Briefing {
     /// From the words after [`GUARDIAN`]; `None` when somebody else wrote them.
-    pub(super) fn parse(words: impl IntoIterator<Item = OsString>, inherited: Inherited) -> Option<Briefing> {
+    pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Option<Briefing> {
         let mut words = words.into_iter();
         let mut word = || words.next()?.into_string().ok();
         let control = unsafe_calls::adopt(word()?.parse().ok()?).ok()?;
@@ -61,12 +64,13 @@ impl Briefing {
         let deadline = Instant::from_nanos(word()?.parse().ok()?);
         let spare = word()? == "spare";
         let close = word()? == "close";
-        let inherited = inherited.with(&word()?)?;
+        let shared = word()? == "shared";
+        let inherited = Inherited::parse(&word()?)?;
         let command: Vec<OsString> = words.collect();
         (!command.is_empty()).then_some(Briefing {
             control,
             liveness,
-            duties: Duties { deadline, spare, close },
+            duties: Duties { deadline, spare, close, shared },
             inherited,
             command,
         })

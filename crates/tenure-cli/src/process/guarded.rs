@@ -3,7 +3,9 @@
 use super::briefing::{self, Duties};
 use super::inherited::Inherited;
 use super::message::{Order, Report, SIZE};
-use super::{tree, unsafe_calls};
+use super::signals::Arrived;
+use super::tree::{self, Crew};
+use super::unsafe_calls;
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -23,8 +25,11 @@ pub(crate) struct Guarded {
     control: AsyncFd<OwnedFd>,
     /// Children that the caller had started before it became tenure: not ours to kill.
     strangers: Vec<Pid>,
-    /// CMD's group while something may run in it.
-    group: Option<Pid>,
+    cmd: Option<Pid>,
+    /// tenure's own group, if CMD is in it.
+    shared: Option<i32>,
+    /// While something of it may run.
+    crew: Option<Crew>,
 }
 
 impl Guarded {
@@ -42,8 +47,12 @@ impl Guarded {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
 
+        let shared = duties.shared.then(|| tree::this_process().map_or(0, |process| process.group));
         let mut guardian = Command::new("/proc/self/exe");
-        guardian.arg0("tenure").process_group(0);
+        guardian.arg0("tenure");
+        if shared.is_none() {
+            guardian.process_group(0);
+        }
         guardian.args(briefing::words(
             theirs.as_raw_fd(),
             liveness.map(|fd| fd.as_raw_fd()),
@@ -69,7 +78,9 @@ impl Guarded {
             guardian_reaped: false,
             control: unsafe_calls::watch(ours)?,
             strangers,
-            group: None,
+            cmd: None,
+            shared,
+            crew: None,
         })
     }
 
@@ -89,8 +100,14 @@ impl Guarded {
             }
         };
         match report {
-            Some(Report::Held(group)) => self.group = Pid::from_raw(group),
-            Some(Report::Empty) => self.group = None,
+            Some(Report::Held(cmd)) => {
+                self.cmd = Pid::from_raw(cmd);
+                self.crew = self.cmd.map(|cmd| match self.shared {
+                    Some(group) => Crew::Below { root: self.guardian, group },
+                    None => Crew::Group(cmd),
+                });
+            }
+            Some(Report::Empty) => self.crew = None,
             _ => {}
         }
         Ok(report)
@@ -101,24 +118,44 @@ impl Guarded {
         let _ = send(&self.control, &order.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Sends `signal` to CMD's group.
-    pub(crate) fn signal_group(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            tree::signal_group(group, signal);
+    /// Sends `signal` to CMD and what runs along with it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(crew) = self.crew {
+            crew.signal(signal);
         }
     }
 
-    /// Asks CMD's group, and what left it, to end; also what is stopped.
+    /// Asks CMD, what runs along with it, and what left it, to end; also what is stopped.
     pub(crate) fn terminate(&self) {
-        if let Some(group) = self.group {
-            tree::signal_all(self.guardian, group, Signal::TERM);
-            tree::signal_all(self.guardian, group, Signal::CONT);
+        if let Some(crew) = self.crew {
+            crew.signal_all(self.guardian, Signal::TERM);
+            crew.signal_all(self.guardian, Signal::CONT);
+        }
+    }
+
+    /// CMD's own group, which can be given the terminal.
+    pub(crate) fn own_group(&self) -> Option<Pid> {
+        self.cmd.filter(|_| self.shared.is_none())
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.cmd.is_some_and(tree::is_stopped)
+    }
+
+    /// Whether a signal that came to tenure reached CMD as well, since it was sent to the group
+    /// that both are in. From outside it cannot be told from one to tenure alone.
+    pub(crate) fn has_got(&self, arrived: &Arrived) -> bool {
+        let Some(sender) = self.shared.map(|_| arrived.sender) else { return false };
+        match sender.map(Pid::from_raw) {
+            // A terminal that hangs up tells only its session's leader.
+            None => !(arrived.signal == Signal::HUP && leads_session()),
+            Some(pid) => pid.is_some_and(|pid| tree::descends(pid, self.guardian)),
         }
     }
 
     /// What runs in CMD's group, as `program (pid), ...`.
     pub(crate) fn still_running(&self) -> Option<String> {
-        let members = tree::members(self.group?);
+        let members = self.crew?.members();
         let mut names: Vec<String> = members
             .iter()
             .take(5)
@@ -134,9 +171,11 @@ impl Guarded {
 
     /// Reaps what has ended. As PID 1, or once the guardian is dead, tenure inherits.
     pub(crate) fn reap(&mut self) -> bool {
-        tree::reap(|pid, _| {
-            self.guardian_reaped |= pid == self.guardian;
-            self.strangers.retain(|stranger| *stranger != pid);
+        tree::reap(|pid, status| {
+            if !status.stopped() {
+                self.guardian_reaped |= pid == self.guardian;
+                self.strangers.retain(|stranger| *stranger != pid);
+            }
         })
     }
 
@@ -157,19 +196,30 @@ impl Guarded {
             self.guardian_reaped = true;
         }
         loop {
-            self.signal_group(Signal::KILL);
+            let group = match self.crew {
+                Some(group @ Crew::Group(_)) => Some(group),
+                // Its members are descendants of this process now.
+                _ => None,
+            };
+            if let Some(group) = group {
+                group.signal(Signal::KILL);
+            }
             tree::kill_descendants(&self.strangers);
             let children = self.reap();
-            if self.group.is_some_and(tree::nothing_runs_in) {
-                self.group = None;
+            if group.is_none_or(Crew::is_over) {
+                self.crew = None;
             }
             let ours = children && tree::children().iter().any(|pid| !self.strangers.contains(pid));
-            if !ours && self.group.is_none() {
+            if !ours && self.crew.is_none() {
                 return;
             }
             Clock::system().sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+fn leads_session() -> bool {
+    tree::this_process().is_some_and(|process| process.session == process.pid.as_raw_nonzero().get())
 }
 
 fn may_have_more(error: &io::Error) -> bool {

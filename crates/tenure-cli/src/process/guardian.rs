@@ -6,14 +6,13 @@
 
 use super::briefing::{Briefing, Duties};
 use super::held::{Held, NotStarted};
-use super::inherited::Inherited;
 use super::message::{Order, Report, SIZE};
-use super::tree;
+use super::tree::{self, Crew};
 use super::unsafe_calls::{self, Mask};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::{Pid, Signal, WaitStatus};
+use rustix::process::{Signal, WaitStatus};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -28,26 +27,38 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// Runs as the guardian that `words` describe. An error means that CMD did not start.
-pub(crate) fn guard(words: impl IntoIterator<Item = OsString>, inherited: Inherited) -> io::Result<()> {
+pub(crate) fn guard(words: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     // Deaf to everything but SIGKILL; the dispositions stay, for CMD.
     Mask::all().set();
-    let briefing = Briefing::parse(words, inherited).ok_or(io::ErrorKind::InvalidInput)?;
+    let briefing = Briefing::parse(words).ok_or(io::ErrorKind::InvalidInput)?;
     for fd in [Some(&briefing.control), briefing.liveness.as_ref()].into_iter().flatten() {
         rustix::io::ioctl_fioclex(fd)?;
     }
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let children = unsafe_calls::signalfd(&Mask::of(libc::SIGCHLD))?;
+    let children = unsafe_calls::signalfd(&Mask::of([libc::SIGCHLD]))?;
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    // People would see the name of the link that it was started by.
+    let _ = rustix::thread::set_name(c"tenure");
+    let held = Held::fork(briefing.command, briefing.duties.shared, &briefing.inherited)?;
+    let crew = if briefing.duties.shared {
+        let shared = tree::this_process().ok_or(io::ErrorKind::NotFound)?.group;
+        // Only now: CMD was to be born into tenure's group.
+        rustix::process::setpgid(None, None)?;
+        Crew::Below { root: rustix::process::getpid(), group: shared }
+    } else {
+        Crew::Group(held.pid)
+    };
     let mut guardian = Guardian {
         control: Some(briefing.control),
         children,
         timer,
-        held: Held::fork(briefing.command, &briefing.inherited)?,
+        held,
+        crew,
         duties: briefing.duties,
         ended: None,
         killed: false,
     };
-    guardian.report(Report::Held(guardian.group().as_raw_nonzero().get()));
+    guardian.report(Report::Held(guardian.held.pid.as_raw_nonzero().get()));
     guardian.watch()
 }
 
@@ -57,16 +68,13 @@ struct Guardian {
     children: OwnedFd,
     timer: OwnedFd,
     held: Held,
+    crew: Crew,
     duties: Duties,
     ended: Option<WaitStatus>,
     killed: bool,
 }
 
 impl Guardian {
-    fn group(&self) -> Pid {
-        self.held.pid
-    }
-
     /// Until the work is over or all is dead.
     fn watch(&mut self) -> io::Result<()> {
         loop {
@@ -86,7 +94,7 @@ impl Guardian {
     }
 
     fn is_over(&self) -> bool {
-        self.ended.is_some() && (self.duties.close || tree::nothing_runs_in(self.group()))
+        self.ended.is_some() && (self.duties.close || self.crew.is_over())
     }
 
     /// Returns when none is left; until then the liveness lock is held.
@@ -95,8 +103,10 @@ impl Guardian {
         self.killed |= self.ended.is_none();
         loop {
             // Once it was seen empty its number may belong to strangers.
-            if self.ended.is_none() || !tree::is_empty(self.group()) {
-                tree::signal_group(self.group(), Signal::KILL);
+            if let Crew::Group(group) = self.crew
+                && (self.ended.is_none() || !tree::is_empty(group))
+            {
+                tree::signal_group(group, Signal::KILL);
             }
             tree::kill_descendants(&[]);
             if !self.reap() {
@@ -161,19 +171,23 @@ impl Guardian {
 
     /// Reaps, and reports CMD's end; whether children are left.
     fn reap(&mut self) -> bool {
-        let mut ended = None;
-        let cmd = self.group();
-        let left = tree::reap(|pid, status| {
-            if pid == cmd {
-                ended = Some(status);
-            }
+        let (mut ended, mut stopped) = (None, None);
+        let cmd = self.held.pid;
+        let left = tree::reap(|pid, status| match status.stopping_signal() {
+            _ if pid != cmd => {}
+            Some(signal) => stopped = Some(signal),
+            None => ended = Some(status),
         });
+        if let Some(signal) = stopped {
+            self.report(Report::Stopped(signal));
+        }
         if let Some(status) = ended {
             self.ended = ended;
             self.report(match self.held.not_started() {
                 Some(NotStarted::TooLate) => Report::TooLate,
                 Some(NotStarted::Errno(errno)) => Report::NotExecuted(errno),
-                None if self.held.is_untold() => Report::TooLate,
+                // Killed by somebody else it is a command that was killed.
+                None if self.held.is_untold() && self.killed => Report::TooLate,
                 None => Report::Ended { status: status.as_raw(), killed: self.killed },
             });
         }

@@ -28,8 +28,8 @@ pub(super) enum NotStarted {
 }
 
 impl Held {
-    /// Forks CMD into a group of its own; with the guardian it dies.
-    pub(super) fn fork(command: Vec<OsString>, inherited: &Inherited) -> io::Result<Held> {
+    /// Forks CMD, into a group of its own or `shared` with this process; with the guardian it dies.
+    pub(super) fn fork(command: Vec<OsString>, shared: bool, inherited: &Inherited) -> io::Result<Held> {
         let argv = command
             .into_iter()
             .map(|word| CString::new(word.into_vec()))
@@ -40,12 +40,14 @@ impl Held {
         let guardian = rustix::process::getpid();
         let Some(pid) = unsafe_calls::fork()? else {
             drop(start);
-            let reason = start_when_told(guardian, &argv, inherited, &start_read);
+            let reason = start_when_told(guardian, &argv, shared, inherited, &start_read);
             let _ = rustix::io::write(&failure_write, &reason.to_ne_bytes());
             unsafe_calls::exit_now(127);
         };
         // By both, so that the group is there whoever runs first.
-        let _ = rustix::process::setpgid(Some(pid), Some(pid));
+        if !shared {
+            let _ = rustix::process::setpgid(Some(pid), Some(pid));
+        }
         Ok(Held { pid, start: Some(start), told: false, failure })
     }
 
@@ -83,14 +85,20 @@ impl Held {
 const LATE: i32 = libc::ETIME;
 
 /// In the child. Returns why CMD was not executed.
-fn start_when_told(guardian: Pid, argv: &[CString], inherited: &Inherited, start: &OwnedFd) -> i32 {
+fn start_when_told(
+    guardian: Pid,
+    argv: &[CString],
+    shared: bool,
+    inherited: &Inherited,
+    start: &OwnedFd,
+) -> i32 {
     let prepare = || -> rustix::io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         // The guardian may have died before the line above: no signal comes then.
         if rustix::process::getppid() != Some(guardian) {
             return Err(Errno::SRCH);
         }
-        rustix::process::setpgid(None, None)
+        if shared { Ok(()) } else { rustix::process::setpgid(None, None) }
     };
     if let Err(error) = prepare() {
         return error.raw_os_error();

@@ -2,6 +2,18 @@
 //! and streams that are closed.
 
 use super::unsafe_calls::{self, Mask};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Takes over a descriptor that the caller passed for this process and not for CMD.
+pub(crate) fn take_for_writing(number: i32) -> io::Result<OwnedFd> {
+    let descriptor = unsafe_calls::adopt(number)?;
+    rustix::io::ioctl_fioclex(&descriptor)?;
+    let mode = rustix::fs::fcntl_getfl(&descriptor)? & OFlags::RWMODE;
+    if mode == OFlags::RDONLY { Err(Errno::BADF.into()) } else { Ok(descriptor) }
+}
 
 /// What the caller had, where this process changes it for itself.
 #[derive(Clone, Copy)]
@@ -28,21 +40,21 @@ impl Inherited {
         }
     }
 
-    /// What the guardian does not inherit with the blocked signals, for its command line.
+    /// For the guardian's command line: it inherits what tenure made of it.
     pub(super) fn word(&self) -> String {
         let [a, b, c] = self.closed;
-        [self.pipe_ignored, self.child_ignored, a, b, c]
-            .map(|yes| if yes { '1' } else { '0' })
-            .iter()
-            .collect()
+        let bits = [self.pipe_ignored, self.child_ignored, a, b, c].map(|yes| if yes { '1' } else { '0' });
+        format!("{}:{:x}", bits.iter().collect::<String>(), self.mask.bits())
     }
 
     /// The same in the guardian.
-    pub(super) fn with(self, word: &str) -> Option<Inherited> {
-        let bits: Vec<bool> = word.chars().map(|bit| bit == '1').collect();
+    pub(super) fn parse(word: &str) -> Option<Inherited> {
+        let (bits, mask) = word.split_once(':')?;
+        let mask = Mask::from_bits(u64::from_str_radix(mask, 16).ok()?);
+        let bits: Vec<bool> = bits.chars().map(|bit| bit == '1').collect();
         let [pipe_ignored, child_ignored, closed @ ..] = bits.as_slice() else { return None };
         let closed = closed.try_into().ok()?;
-        Some(Inherited { pipe_ignored: *pipe_ignored, child_ignored: *child_ignored, closed, ..self })
+        Some(Inherited { mask, pipe_ignored: *pipe_ignored, child_ignored: *child_ignored, closed })
     }
 
     /// Makes everything as it was; right before an exec, with system calls only.

@@ -16,7 +16,7 @@ pub(crate) enum Order {
 /// From the guardian to tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The guardian is armed, and CMD, forked and held, leads the group of this number.
+    /// The guardian is armed, and CMD, which has this number, forked and held.
     Held(i32),
     /// CMD could not be executed, for this reason (errno).
     NotExecuted(i32),
@@ -24,8 +24,10 @@ pub(crate) enum Report {
     TooLate,
     /// CMD ended with this wait status; whether the guardian had killed it by then.
     Ended { status: i32, killed: bool },
-    /// Nothing is left of CMD's group.
+    /// Nothing is left of CMD's work.
     Empty,
+    /// CMD was stopped by this signal. It may have been continued since.
+    Stopped(i32),
 }
 
 impl Order {
@@ -48,21 +50,23 @@ impl Order {
 impl Report {
     pub(crate) fn encode(self) -> [u8; SIZE] {
         match self {
-            Report::Held(group) => pack(1, group, 0),
+            Report::Held(cmd) => pack(1, cmd, 0),
             Report::NotExecuted(errno) => pack(2, errno, 0),
             Report::TooLate => pack(3, 0, 0),
             Report::Ended { status, killed } => pack(4, status, killed.into()),
             Report::Empty => pack(5, 0, 0),
+            Report::Stopped(signal) => pack(6, signal, 0),
         }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Report> {
         match unpack(bytes)? {
-            (1, group, _) => Some(Report::Held(group)),
+            (1, cmd, _) => Some(Report::Held(cmd)),
             (2, errno, _) => Some(Report::NotExecuted(errno)),
             (3, ..) => Some(Report::TooLate),
             (4, status, killed) => Some(Report::Ended { status, killed: killed != 0 }),
             (5, ..) => Some(Report::Empty),
+            (6, signal, _) => Some(Report::Stopped(signal)),
             _ => None,
         }
     }

@@ -1,66 +1,156 @@
-//! The signals that tenure passes on.
+//! The signals that tenure hears instead of being ended or stopped by them.
+//!
+//! They are blocked and read from a descriptor, which tells who sent each: what the terminal
+//! sends to a whole group must not reach CMD a second time.
 
-use super::unsafe_calls;
+use super::tree;
+use super::unsafe_calls::{self, Mask};
+use rustix::process::Signal;
 use std::io;
-use std::task::Poll;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::os::fd::OwnedFd;
+use tokio::io::unix::AsyncFd;
 
-const FORWARDED: [i32; 7] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH];
+/// They would end tenure; CMD gets them.
+const ENDING: [i32; 7] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE];
+/// They would not.
+const OTHERS: [i32; 2] = [libc::SIGWINCH, libc::SIGTSTP];
+/// Heard even if they are ignored: tenure's own work hangs on them.
+const ALWAYS: [i32; 2] = [libc::SIGCHLD, libc::SIGCONT];
+/// Neither a message to a terminal that is another's nor a question about one may stop tenure:
+/// a process that is stopped renews nothing.
+const DEAF_TO: [i32; 2] = [libc::SIGTTOU, libc::SIGTTIN];
 
-/// What came.
+/// A signal that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    /// To be passed on to CMD.
-    Forward(rustix::process::Signal),
-    /// A child ended.
-    Child,
+pub(crate) struct Arrived {
+    pub(crate) signal: Signal,
+    /// `None`: the kernel, to everybody in a group, as at a key of the terminal.
+    pub(crate) sender: Option<i32>,
 }
 
-/// Listens from its creation on: what comes before it is asked for is not lost.
-pub(crate) struct Signals(Vec<(i32, Signal)>);
+impl Arrived {
+    /// Whether it is one that ends a process which does nothing about it.
+    pub(crate) fn is_ending(&self) -> bool {
+        ENDING.contains(&self.signal.as_raw())
+    }
+}
+
+/// Hears from its creation on: what comes before it is asked for is not lost.
+pub(crate) struct Signals(AsyncFd<OwnedFd>);
 
 impl Signals {
-    /// Signals that the caller ignores stay ignored.
+    /// Before any other thread is started. Signals that the caller ignores stay ignored.
     pub(crate) fn listen() -> io::Result<Signals> {
-        FORWARDED
-            .into_iter()
-            .filter(|number| !unsafe_calls::is_ignored(*number))
-            .chain([libc::SIGCHLD])
-            .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
-            .collect::<io::Result<_>>()
-            .map(Signals)
+        let is_ignored = |signal: &i32| match *signal {
+            libc::SIGPIPE => unsafe_calls::pipe_was_ignored(),
+            other => unsafe_calls::is_ignored(other),
+        };
+        let heard = ENDING.into_iter().chain(OTHERS).filter(|signal| !is_ignored(signal)).chain(ALWAYS);
+        let heard = Mask::of(heard);
+        heard.block();
+        Mask::of(DEAF_TO).block();
+        Ok(Signals(unsafe_calls::watch(unsafe_calls::signalfd(&heard)?)?))
     }
 
     /// The next one. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Arrived {
-        std::future::poll_fn(|context| {
-            for (number, stream) in &mut self.0 {
-                if stream.poll_recv(context).is_ready() {
-                    return Poll::Ready(match rustix::process::Signal::from_named_raw(*number) {
-                        Some(signal) if *number != libc::SIGCHLD => Arrived::Forward(signal),
-                        _ => Arrived::Child,
-                    });
-                }
+    pub(crate) async fn next(&mut self) -> io::Result<Arrived> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            match ready.try_io(|fd| read(fd.get_ref())) {
+                Ok(Ok(Some(arrived))) => return Ok(arrived),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_not_ready) => {}
             }
-            Poll::Pending
-        })
-        .await
+        }
+    }
+
+    /// One that has come already.
+    pub(crate) fn at_once(&mut self) -> Option<Arrived> {
+        loop {
+            match read(self.0.get_ref()) {
+                Ok(None) => {}
+                answer => return answer.ok().flatten(),
+            }
+        }
     }
 
     /// The next one that asks tenure itself to end: while it waits there is no CMD to end.
-    pub(crate) async fn asked_to_end(&mut self) -> i32 {
+    /// Also stops when it is told to, and buries orphans, as PID 1 must.
+    pub(crate) async fn asked_to_end(&mut self) -> io::Result<Signal> {
         loop {
-            match self.next().await {
-                Arrived::Forward(signal)
-                    if [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT]
-                        .contains(&signal.as_raw()) =>
-                {
-                    return signal.as_raw();
-                }
+            let arrived = self.next().await?;
+            match arrived.signal {
+                Signal::TSTP => _ = stop_by(Stop::Asked),
+                Signal::CHILD => _ = tree::reap(|_, _| {}),
+                signal if arrived.is_ending() => return Ok(signal),
                 _ => {}
             }
         }
+    }
+}
+
+/// `None`: nothing of interest.
+fn read(fd: &OwnedFd) -> io::Result<Option<Arrived>> {
+    // The kernel's `signalfd_siginfo`: the signal's number, an error, where from, who.
+    let mut bytes = [0; 128];
+    rustix::io::read(fd, &mut bytes)?;
+    let number = |at: usize| bytes[at..].first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    let (number, code, pid) = (number(0), number(8), number(12));
+    let sender = pid.filter(|_| code != Some(libc::SI_KERNEL));
+    // Our own writing to a pipe without a reader.
+    let is_own = sender == Some(rustix::process::getpid().as_raw_nonzero().get());
+    let signal = number.and_then(Signal::from_named_raw).filter(|_| !is_own);
+    Ok(signal.map(|signal| Arrived { signal, sender }))
+}
+
+/// Why a process is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It was asked to, as by Ctrl-Z.
+    Asked,
+    /// It wanted to read from the terminal while others have it.
+    Reading,
+    /// It wanted to write to it or change it.
+    Writing,
+}
+
+impl Stop {
+    pub(super) fn by(signal: i32) -> Stop {
+        match signal {
+            libc::SIGTTIN => Stop::Reading,
+            libc::SIGTTOU => Stop::Writing,
+            _ => Stop::Asked,
+        }
+    }
+
+    pub(super) fn wants_terminal(self) -> bool {
+        self != Stop::Asked
+    }
+}
+
+/// Stops this process, whose shell is told why, and returns when it was continued. False when
+/// it was not stopped, for nobody could continue it.
+pub(super) fn stop_by(stop: Stop) -> bool {
+    unsafe_calls::stop_by(match stop {
+        Stop::Asked => libc::SIGTSTP,
+        Stop::Reading => libc::SIGTTIN,
+        Stop::Writing => libc::SIGTTOU,
+    })
+}
+
+/// What people call it.
+pub(crate) fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::TERM => "TERM",
+        Signal::INT => "INT",
+        Signal::HUP => "HUP",
+        Signal::QUIT => "QUIT",
+        Signal::USR1 => "USR1",
+        Signal::USR2 => "USR2",
+        Signal::PIPE => "PIPE",
+        _ => "another",
     }
 }
 

@@ -1,12 +1,15 @@
 //! Between the lease and the guardian: who is told what, and when the work is over.
 
-use super::Guarded;
+use super::jobs::Jobs;
 use super::message::{Order, Report};
-use super::signals::{Arrived, Signals};
+use super::signals::{self, Arrived, Signals, Stop};
+use super::{Guarded, Terminal};
 use crate::output::{say, text};
 use rustix::process::Signal;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
+use std::process::ExitStatus;
 use std::time::Duration;
 use tenure::{Clock, Instant, Lease, State};
 
@@ -14,6 +17,9 @@ use tenure::{Clock, Instant, Lease, State};
 const LINGER: Duration = Duration::from_secs(1);
 /// How long after the deadline a guardian may take to kill; then tenure does it.
 const OVERDUE: Duration = Duration::from_secs(1);
+
+/// By these a command is asked to end.
+const ASKS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 /// How the work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +30,8 @@ pub(crate) enum Ended {
     NotExecuted(i32),
     /// The lease was lost before CMD was started.
     NotStarted,
+    /// This signal came before CMD was started.
+    AskedToEnd(Signal),
     /// The guardian was killed, and so was all that it guarded.
     GuardianKilled,
 }
@@ -34,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) ended: Ended,
     /// How the lease was lost, if it was as the end was seen.
     pub(crate) lost: Option<String>,
+    /// The first signal that asked CMD to end and came through tenure.
+    pub(crate) asked: Option<Signal>,
 }
 
 /// Starts what is held and stays with it until it is over.
@@ -41,10 +51,12 @@ pub(crate) async fn supervise(
     guarded: Guarded,
     lease: &Lease,
     signals: &mut Signals,
+    terminal: Option<Terminal>,
     on_lost_ignore: bool,
 ) -> io::Result<Outcome> {
     let mut supervisor = Supervisor {
         guarded,
+        jobs: Jobs::new(terminal),
         lease,
         signals,
         spare: on_lost_ignore,
@@ -52,6 +64,7 @@ pub(crate) async fn supervise(
         phase: Phase::Kept,
         ended: None,
         lost: None,
+        asked: None,
     };
     let ended = supervisor.until_it_is_over().await;
     if ended.is_err() {
@@ -59,7 +72,13 @@ pub(crate) async fn supervise(
         supervisor.guarded.kill_guardian();
         supervisor.guarded.kill_all().await;
     }
-    Ok(Outcome { ended: ended?, lost: supervisor.lost })
+    supervisor.jobs.end(&supervisor.guarded, has_exited(ended.as_ref().ok().copied()));
+    Ok(Outcome { ended: ended?, lost: supervisor.lost, asked: supervisor.asked })
+}
+
+/// Whether CMD ended by itself, by its own wish.
+fn has_exited(ended: Option<Ended>) -> bool {
+    matches!(ended, Some(Ended::Command(status)) if ExitStatus::from_raw(status).code().is_some())
 }
 
 /// A lease that was handed over is only lent until its first renewal: no work is begun on
@@ -70,6 +89,7 @@ pub(crate) fn is_lent(lease: &Lease) -> bool {
 
 struct Supervisor<'a> {
     guarded: Guarded,
+    jobs: Jobs,
     lease: &'a Lease,
     signals: &'a mut Signals,
     spare: bool,
@@ -78,6 +98,7 @@ struct Supervisor<'a> {
     phase: Phase,
     ended: Option<Ended>,
     lost: Option<String>,
+    asked: Option<Signal>,
 }
 
 /// Only ever goes forward.
@@ -109,6 +130,11 @@ impl Supervisor<'_> {
                     Some(_) => armed = true,
                     None => return Ok(Some(self.take_over().await)),
                 },
+                arrived = self.signals.next() => {
+                    if let Some(signal) = self.hear_early(arrived?) {
+                        return Ok(Some(Ended::AskedToEnd(signal)));
+                    }
+                }
                 deadline = self.lease.renewed(self.deadline) => self.tell_deadline(deadline),
                 // Under `--hold-at-most` a confirmation need not move the deadline.
                 () = clock.sleep(Duration::from_millis(2)), if armed => {}
@@ -119,6 +145,12 @@ impl Supervisor<'_> {
                     });
                     return Ok(Some(Ended::NotStarted));
                 }
+            }
+        }
+        self.jobs.begin(&self.guarded);
+        while let Some(arrived) = self.signals.at_once() {
+            if let Some(signal) = self.hear_early(arrived) {
+                return Ok(Some(Ended::AskedToEnd(signal)));
             }
         }
         // The deadline travels along: tenure may be stopped between this line and the exec.
@@ -149,7 +181,7 @@ impl Supervisor<'_> {
                     }
                     None => return Ok(self.take_over().await),
                 },
-                arrived = self.signals.next() => self.forward(arrived),
+                arrived = self.signals.next() => self.hear_signal(arrived?),
                 deadline = self.lease.renewed(self.deadline), if kept => self.tell_deadline(deadline),
                 () = &mut stopping, if kept => self.stop(),
                 loss = &mut lost, if !loss_seen => {
@@ -174,6 +206,7 @@ impl Supervisor<'_> {
         match report {
             Report::Ended { status, killed } => {
                 self.ended = Some(Ended::Command(status));
+                self.jobs.end(&self.guarded, has_exited(self.ended));
                 self.note_loss(killed);
             }
             Report::NotExecuted(errno) => self.ended = Some(Ended::NotExecuted(errno)),
@@ -181,20 +214,42 @@ impl Supervisor<'_> {
                 self.ended = Some(Ended::NotStarted);
                 self.note_loss(true);
             }
+            Report::Stopped(signal) => self.jobs.suspend(&self.guarded, self.lease, self.spare, signal),
             Report::Held(_) | Report::Empty => {}
         }
     }
 
-    fn forward(&mut self, arrived: Arrived) {
-        match arrived {
-            Arrived::Forward(signal) => {
-                self.guarded.signal_group(signal);
+    /// While CMD is not started yet; the signal that asks for the end.
+    fn hear_early(&mut self, arrived: Arrived) -> Option<Signal> {
+        match arrived.signal {
+            Signal::CHILD => _ = self.guarded.reap(),
+            Signal::TSTP => _ = signals::stop_by(Stop::Asked),
+            signal if arrived.is_ending() => {
+                self.asked = Some(signal);
+                return Some(signal);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn hear_signal(&mut self, arrived: Arrived) {
+        if self.ended.is_none() && ASKS.contains(&arrived.signal) {
+            self.asked = self.asked.or(Some(arrived.signal));
+        }
+        match arrived.signal {
+            Signal::CHILD => _ = self.guarded.reap(),
+            Signal::CONT => self.jobs.go_on(&self.guarded, self.lease, self.spare),
+            Signal::TSTP if self.ended.is_some() => self.jobs.stop(&self.guarded, self.lease, self.spare),
+            _ if self.guarded.has_got(&arrived) => {}
+            Signal::TSTP => self.jobs.stop(&self.guarded, self.lease, self.spare),
+            signal => {
+                self.guarded.signal(signal);
                 // What is stopped would not hear that it is asked to end.
-                if [Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
-                    self.guarded.signal_group(Signal::CONT);
+                if ASKS.contains(&signal) && (signal != Signal::INT || self.ended.is_some()) {
+                    self.guarded.signal(Signal::CONT);
                 }
             }
-            Arrived::Child => _ = self.guarded.reap(),
         }
     }
 
@@ -235,7 +290,7 @@ impl Supervisor<'_> {
     fn insist(&mut self) {
         if self.phase < Phase::Overdue {
             self.phase = Phase::Overdue;
-            self.guarded.signal_group(Signal::KILL);
+            self.guarded.signal(Signal::KILL);
         } else {
             self.phase = Phase::TakenOver;
             self.guarded.kill_guardian();

@@ -4,30 +4,79 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::fs;
 
-/// A process that still runs.
+/// What /proc tells of a process. A group is 0 where it began outside of our PID namespace.
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) program: String,
     parent: i32,
-    group: i32,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    /// 0: it has no controlling terminal.
+    pub(super) terminal: i32,
+    /// The group that has its terminal.
+    pub(super) foreground: i32,
+    is_stopped: bool,
     over: bool,
+}
+
+/// What CMD's work consists of: when nothing of it runs, the work is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Crew {
+    /// All of a group of its own.
+    Group(Pid),
+    /// In a group with strangers: who descends from `root` and has not left that group.
+    Below { root: Pid, group: i32 },
+}
+
+impl Crew {
+    /// Sends `signal` to all of it. That some are gone already is fine.
+    pub(crate) fn signal(self, signal: Signal) {
+        match self {
+            Crew::Group(group) => signal_group(group, signal),
+            Crew::Below { .. } => self.members().iter().for_each(|one| send(&[one.pid], signal)),
+        }
+    }
+
+    /// Sends `signal` once to all of it and to each descendant of `root` outside it.
+    pub(crate) fn signal_all(self, root: Pid, signal: Signal) {
+        // Listed first: the signal makes parents end, and their children go elsewhere.
+        let everybody = descendants(root, &[]);
+        match self {
+            Crew::Below { .. } => send(&everybody, signal),
+            Crew::Group(group) => {
+                let number = group.as_raw_nonzero().get();
+                let is_outside = |pid: &Pid| process(*pid).is_some_and(|process| process.group != number);
+                let outside: Vec<Pid> = everybody.into_iter().filter(is_outside).collect();
+                signal_group(group, signal);
+                send(&outside, signal);
+            }
+        }
+    }
+
+    /// What of it runs. Zombies that a stranger does not reap do not count.
+    pub(crate) fn members(self) -> Vec<Process> {
+        match self {
+            Crew::Group(group) => members(group.as_raw_nonzero().get()),
+            Crew::Below { root, group } => descendants(root, &[])
+                .into_iter()
+                .filter_map(process)
+                .filter(|process| process.group == group && !process.over)
+                .collect(),
+        }
+    }
+
+    /// Whether nothing of it runs.
+    pub(crate) fn is_over(self) -> bool {
+        match self {
+            Crew::Group(group) if is_empty(group) => true,
+            _ => self.members().is_empty(),
+        }
+    }
 }
 
 /// Sends `signal` to all of `group`. One that is gone already is fine.
 pub(crate) fn signal_group(group: Pid, signal: Signal) {
     let _ = rustix::process::kill_process_group(group, signal);
-}
-
-/// Sends `signal` once to each process of `group` and to each descendant of `root` outside it.
-pub(crate) fn signal_all(root: Pid, group: Pid, signal: Signal) {
-    // Listed first: the signal makes parents end, and their children go elsewhere.
-    let group_number = group.as_raw_nonzero().get();
-    let outside: Vec<Pid> = descendants(root, &[])
-        .into_iter()
-        .filter(|pid| process(*pid).is_some_and(|process| process.group != group_number))
-        .collect();
-    signal_group(group, signal);
-    send(&outside, signal);
 }
 
 /// Kills everything that descends from this process but `spared` and what descends from these.
@@ -43,10 +92,11 @@ fn send(to: &[Pid], signal: Signal) {
     }
 }
 
-/// Reaps the children that have ended; whether there are others.
+/// Reaps the children that have ended and tells of those that were stopped; whether there
+/// are others.
 pub(crate) fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
     loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
+        match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) => ended(pid, status),
             Ok(None) => return true,
             Err(Errno::INTR) => {}
@@ -60,14 +110,24 @@ pub(crate) fn is_empty(group: Pid) -> bool {
     rustix::process::test_kill_process_group(group) == Err(Errno::SRCH)
 }
 
-/// Whether `group` does nothing any more. Zombies that a stranger does not reap do not count.
-pub(crate) fn nothing_runs_in(group: Pid) -> bool {
-    is_empty(group) || members(group).is_empty()
+/// What runs in a group.
+pub(super) fn members(group: i32) -> Vec<Process> {
+    every_process().filter(|process| process.group == group && !process.over).collect()
 }
 
-/// What runs in `group`.
-pub(crate) fn members(group: Pid) -> Vec<Process> {
-    every_process().filter(|process| process.group == group.as_raw_nonzero().get() && !process.over).collect()
+/// This process.
+pub(super) fn this_process() -> Option<Process> {
+    process(rustix::process::getpid())
+}
+
+/// Whether a process is stopped.
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    process(pid).is_some_and(|process| process.is_stopped)
+}
+
+/// Whether `pid` descends from `root`.
+pub(super) fn descends(pid: Pid, root: Pid) -> bool {
+    descendants(root, &[]).contains(&pid)
 }
 
 /// The children of this process.
@@ -120,24 +180,25 @@ fn every_process() -> impl Iterator<Item = Process> {
         .filter_map(|entry| process(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?))
 }
 
-/// Its group is 0 where that began outside of our PID namespace.
 fn process(pid: Pid) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
 }
 
-/// A line of /proc/PID/stat: `pid (program) state parent group ...`; the program may hold anything.
+/// A line of /proc/PID/stat: `pid (program) state parent group session terminal foreground ...`;
+/// the program may hold anything.
 fn parse(stat: &str) -> Option<Process> {
     let (open, close) = (stat.find('(')?, stat.rfind(')')?);
     let pid = Pid::from_raw(stat[..open].trim().parse().ok()?)?;
     let program = stat.get(open + 1..close)?.to_owned();
     let mut fields = stat[close + 1..].split_whitespace();
     let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let group = fields.next()?.parse().ok()?;
+    let mut number = || fields.next()?.parse().ok();
+    let (parent, group, session) = (number()?, number()?, number()?);
+    let (terminal, foreground) = (number()?, number()?);
     // A first thread that ended while others run on is shown as a zombie with threads.
-    let threads: u32 = fields.nth(14)?.parse().ok()?;
-    let over = matches!(state, "Z" | "X") && threads <= 1;
-    Some(Process { pid, program, parent, group, over })
+    let threads: u32 = fields.nth(11)?.parse().ok()?;
+    let (is_stopped, over) = (state == "T", matches!(state, "Z" | "X") && threads <= 1);
+    Some(Process { pid, program, parent, group, session, terminal, foreground, is_stopped, over })
 }
 
 #[cfg(test)]

@@ -80,14 +80,27 @@ impl Mask {
         }
     }
 
-    /// Only `signal`. Sound as above.
-    pub(super) fn of(signal: i32) -> Mask {
+    /// Only these. Sound as above; a number that libc keeps to itself is left out.
+    pub(super) fn of(signals: impl IntoIterator<Item = i32>) -> Mask {
         let mut set = MaybeUninit::uninit();
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), signal);
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
             Mask(set.assume_init())
         }
+    }
+
+    /// Those whose bits are set, of which SIGHUP's is the lowest.
+    pub(super) fn from_bits(bits: u64) -> Mask {
+        Mask::of((1..=64).filter(|signal| bits >> (signal - 1) & 1 == 1))
+    }
+
+    /// The same the other way round. Sound: only asks.
+    pub(super) fn bits(&self) -> u64 {
+        let has = |signal| unsafe { libc::sigismember(&self.0, signal) } == 1;
+        (1..=64).filter(|signal| has(*signal)).fold(0, |bits, signal| bits | 1 << (signal - 1))
     }
 
     /// What this thread blocks. Sound: only asks.
@@ -102,6 +115,11 @@ impl Mask {
     /// Makes this what the thread blocks. Sound: a valid set.
     pub(super) fn set(&self) {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+
+    /// Blocks these too, also for threads that this one starts.
+    pub(super) fn block(&self) {
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.0, ptr::null_mut()) };
     }
 
     fn unblock(&self) {
@@ -119,11 +137,11 @@ pub(super) fn signalfd(mask: &Mask) -> io::Result<OwnedFd> {
 
 /// Takes over a descriptor that this process was given by number.
 ///
-/// Sound when called once for each number that the command line of the guardian
-/// names: nothing else in it knows them.
+/// Sound when called once for each number that the command line names, before anything else
+/// is opened: nothing else knows them.
 pub(super) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
-        return Err(io::ErrorKind::InvalidInput.into());
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -160,11 +178,29 @@ pub(super) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Stops this process by `signal`, which is blocked but has its default action; returns when
+/// it was continued. False when it was not stopped, for nobody could continue it (its group
+/// is orphaned, or it is PID 1).
+///
+/// Sound: no code is installed. Raised first: what is pending already stops it the same once,
+/// and is gone when it goes on.
+pub(super) fn stop_by(signal: i32) -> bool {
+    let mut pending = MaybeUninit::zeroed();
+    unsafe {
+        libc::raise(signal);
+        Mask::of([signal]).unblock();
+        Mask::of([signal]).block();
+        libc::sigpending(pending.as_mut_ptr());
+        // Blocked, so the signal that continued it is still there.
+        libc::sigismember(pending.as_ptr(), libc::SIGCONT) == 1
+    }
+}
+
 /// Ends this process by `signal` when that is possible.
 ///
 /// Sound: only default actions remain.
 pub(super) fn raise_default(signal: i32) {
     set_ignored(signal, false);
     unsafe { libc::raise(signal) };
-    Mask::of(signal).unblock();
+    Mask::of([signal]).unblock();
 }

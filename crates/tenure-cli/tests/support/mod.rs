@@ -5,14 +5,35 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine; only failing tests wait so long.
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
+/// Away from the terminal that the tests may have been started at, where a run has another
+/// shape. Not possible, and not done, for a program that a shell started as a job of its own.
+fn leave_terminal() {
+    static LEFT: Once = Once::new();
+    LEFT.call_once(|| _ = rustix::process::setsid());
+}
+
 /// A `tenure` that meets only those of the same directory.
 pub(crate) fn tenure(directory: &Path) -> Command {
+    leave_terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    command.env_remove("TENURE_STORE_FILE");
+    command.env("TENURE_STORE", format!("sqlite:{}", directory.join("leases.db").display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A `tenure` that meets only those of the same directory, started by a shell's script, in
+/// which it is `"$@"`.
+pub(crate) fn by_shell(directory: &Path, script: &str) -> Command {
+    leave_terminal();
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tenure")]).current_dir(directory);
     command.env_remove("TENURE_STORE_FILE");
     command.env("TENURE_STORE", format!("sqlite:{}", directory.join("leases.db").display()));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -34,6 +55,37 @@ pub(crate) fn unprivileged(command: Command) -> Command {
     }
     dropped.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     dropped
+}
+
+/// The words of a line, as a shell without quotes would give them.
+pub(crate) fn words<'a>(command: &'a mut Command, line: &str) -> &'a mut Command {
+    command.args(line.split_whitespace())
+}
+
+/// Runs it with this many descriptors at most.
+#[track_caller]
+pub(crate) fn run_with_descriptors(limit: u32, command: &Command) -> Output {
+    let mut short = Command::new("sh");
+    let script = format!("ulimit -n {limit}; exec \"$@\"");
+    short.args(["-c", &script, "sh"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => short.env(name, value),
+            None => short.env_remove(name),
+        };
+    }
+    run(short.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// Of ever more descriptors there comes a number with which it is the store that cannot be opened.
+#[track_caller]
+pub(crate) fn is_69_short_of_descriptors(command: &Command) {
+    let found = (4..24).map(|limit| run_with_descriptors(limit, command)).find(|output| {
+        assert_ne!(output.status.code(), Some(77), "{}", stderr(output));
+        output.status.code() == Some(69)
+    });
+    let said = found.map(|output| stderr(&output)).expect("at some limit");
+    assert!(said.contains("ulimit -n"), "{said}");
 }
 
 /// Until `condition` gives something.

@@ -6,7 +6,7 @@ use crate::keep::keeper::guarded;
 use crate::keep::record::Timing;
 use crate::store::{Answer, Attended, ENTRY_LIFE, Ending, Hint};
 use crate::words::clock::Instant;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::name::Name;
 use crate::words::owner::Claim;
 use std::collections::HashMap;
@@ -155,7 +155,15 @@ impl Rooms {
                 rooms.lock().attending = false;
                 rooms.changed.notify_one();
             }
-            let attended = answer.unwrap_or_else(|error| vec![Attended::Unknown(error); entries.len()]);
+            let attended = match answer {
+                Ok(attended) => attended,
+                // Waiting does not mend it, as when the store was deleted: an operator must (C11).
+                Err(error) if error.kind() != ErrorKind::Unavailable => {
+                    entries.iter().for_each(|claim| rooms.answered_if_waiting(claim, Err(error.clone())));
+                    return;
+                }
+                Err(error) => vec![Attended::Unknown(error); entries.len()],
+            };
             for (claim, attended) in entries.iter().zip(attended) {
                 match attended {
                     Attended::Waiting(busy) => rooms.answered_if_waiting(claim, Ok(Answer::Busy(busy))),

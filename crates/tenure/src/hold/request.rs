@@ -218,7 +218,7 @@ impl Request {
     }
 
     /// What is wanted, checked.
-    fn wants(&self) -> Result<Wants> {
+    pub(crate) fn wants(&self) -> Result<Wants> {
         let about = self.client.keeper.store.about();
         let ttl = rounded_up(self.ttl, about.ttl_unit);
         if ttl < about.min_ttl || ttl > about.max_ttl {

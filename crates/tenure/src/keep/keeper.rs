@@ -62,7 +62,7 @@ impl Keeper {
     pub(crate) fn start(store: Arc<dyn Store>, clock: Clock, events: Events) -> Result<Arc<Keeper>> {
         let sole = Sole::of(&store)?;
         let cannot = |error: std::io::Error| {
-            Error::because(ErrorKind::Unavailable, "the keeper's thread cannot be started", error)
+            Error::unavailable(format!("the keeper's thread cannot be started: {error}"))
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
         let keeper = Arc::new(Keeper {

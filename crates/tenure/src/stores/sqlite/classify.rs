@@ -1,6 +1,6 @@
 //! Errors of SQLite, by what to do about them.
 
-use super::place::Place;
+use super::place::{NO_DESCRIPTORS, Place};
 use crate::words::error::{Error, ErrorKind};
 use rusqlite::{ErrorCode, ffi};
 
@@ -38,6 +38,7 @@ pub(super) fn classify(place: &Place, error: rusqlite::Error) -> Error {
         (ErrorCode::CannotOpen, ffi::SQLITE_CANTOPEN_SYMLINK) => {
             rejected(format!("{path} is a symbolic link, which is not followed: name the file itself"), error)
         }
+        (ErrorCode::CannotOpen, _) if lacks_descriptors() => unavailable(NO_DESCRIPTORS.to_owned(), error),
         (ErrorCode::CannotOpen, _) => {
             rejected(format!("{path} or a file beside it cannot be opened by this user"), error)
         }
@@ -50,4 +51,14 @@ pub(super) fn classify(place: &Place, error: rusqlite::Error) -> Error {
         ),
         _ => rejected(format!("{path} does not do as it should: {error}"), error),
     }
+}
+
+/// SQLite does not tell the cause, and has closed by now what it had opened: whether there
+/// are as many descriptors as it takes.
+fn lacks_descriptors() -> bool {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::io::Errno;
+    let open = || rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let opened: [_; 6] = std::array::from_fn(|_| open());
+    opened.iter().any(|opened| matches!(opened, Err(Errno::MFILE | Errno::NFILE)))
 }

@@ -1,7 +1,9 @@
 //! The machine that the processes share: its clock, its boot, and what is wrong with it.
 
+use super::place::NO_DESCRIPTORS;
 use crate::words::clock::{Clock, Instant};
 use crate::words::error::{Error, Result};
+use rustix::io::Errno;
 use std::fs;
 
 /// The clock on which expiry is judged: `CLOCK_BOOTTIME` as the host counts it, so
@@ -17,8 +19,9 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn of_this_machine(clock: Clock) -> Result<Host> {
         let read = |path| {
-            fs::read_to_string(path).map_err(|error| {
-                Error::rejected(format!("{path} cannot be read ({error}): is /proc mounted?"))
+            fs::read_to_string(path).map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::MFILE | Errno::NFILE) => Error::unavailable(NO_DESCRIPTORS),
+                _ => Error::rejected(format!("{path} cannot be read ({error}): is /proc mounted?")),
             })
         };
         let boot = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();

@@ -10,9 +10,9 @@ impl Database {
     pub(super) fn inspect(&mut self, name: &Name) -> Result<Standing> {
         self.read(|transaction| {
             let Some(lease) = transaction.lease(name)? else { return Ok(nobody(name.clone())) };
-            let waiting =
-                transaction.busy(name, crate::Owner::from_bytes([0; 16]), crate::Why::Queued)?.waiting;
             let waiters = transaction.waiters(name)?;
+            let waiting = transaction.first(sql!("waiting"), &[&name.as_str()], |row| row.get(0))?;
+            let waiting = waiting.unwrap_or_default();
             Ok(Standing { waiters, ..transaction.standing(&lease, waiting) })
         })
     }

@@ -96,17 +96,23 @@ impl Sqlite {
         Ok(Sqlite::new(Arc::new(client)))
     }
 
+    /// The file that a `sqlite:` URL names here and now; `None` for every other URL. Elsewhere,
+    /// in another directory or for another user, the same URL may name another file.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that names no file.
+    pub fn file(url: &str) -> Result<Option<PathBuf>> {
+        let address = Address::parse(url)?;
+        (address.scheme == "sqlite").then(|| Place::named(address)).transpose()
+    }
+
     /// The file of a `sqlite:` URL if opening it would make it: nobody holds anything there.
     /// `None` for every other URL.
     ///
     /// # Errors
     /// `Invalid` for a URL that names no file.
     pub fn missing(url: &str) -> Result<Option<PathBuf>> {
-        let address = Address::parse(url)?;
-        if address.scheme != "sqlite" {
-            return Ok(None);
-        }
-        let file = Place::named(address)?;
+        let Some(file) = Sqlite::file(url)? else { return Ok(None) };
         let would_be_made = file.parent().is_some_and(Path::is_dir) || place::makes_directory(&file);
         let is_missing = file.symlink_metadata().is_err_and(|error| error.kind() == NotFound);
         Ok((is_missing && would_be_made).then_some(file))

@@ -6,13 +6,17 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, openat, sta
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io::ErrorKind::NotFound;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Made by `tenure init --system`; once it is there it is everybody's default.
 const SYSTEM: &str = "/var/lib/tenure/leases.db";
+/// What SQLite takes for the path of a database, less what is put behind it.
+const MAX_PATH: usize = 500;
+/// The same for its last part, by the file systems.
+const MAX_FILE_NAME: usize = 255 - "-journal".len();
 
 /// The magic number of the file system of a directory; a test gives another one.
 pub(super) type FileSystemOf = fn(&Path) -> std::result::Result<u64, Errno>;
@@ -20,6 +24,9 @@ pub(super) type FileSystemOf = fn(&Path) -> std::result::Result<u64, Errno>;
 pub(super) fn file_system_of(path: &Path) -> std::result::Result<u64, Errno> {
     Ok(rustix::fs::statfs(path)?.f_type as u64)
 }
+
+/// What a process that ran into its limit, or the system into its own, can be told.
+pub(super) const NO_DESCRIPTORS: &str = "too many files are open: raise the limit (ulimit -n), or close some";
 
 /// Device and inode.
 pub(super) type Identity = (u64, u64);
@@ -46,7 +53,7 @@ impl Place {
             None => rest.as_str(),
         };
         match path {
-            "" => default_file(|variable| std::env::var_os(variable), Path::new(SYSTEM).exists()),
+            "" => default_file(|variable| std::env::var_os(variable), has_system(Path::new(SYSTEM))),
             path if path.contains('\0') || path.ends_with('/') => Err(Error::invalid(format!(
                 "\"{}\" is not a file: write sqlite:/path/to/leases.db",
                 crate::escaped(path)
@@ -58,6 +65,7 @@ impl Place {
     /// Checks the directory; makes it where it is the default one.
     pub(super) fn prepare(file: &Path, file_system_of: FileSystemOf) -> Result<Place> {
         let rejected = |text: String| Err(Error::rejected(text));
+        too_long(file)?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let Some(name) = file.file_name() else {
             return Err(Error::invalid(format!("\"{}\" is not a file", file.display())));
@@ -81,7 +89,8 @@ impl Place {
         let told = |error: &dyn std::fmt::Display| {
             Error::rejected(format!("{} cannot be looked at: {error}", directory.display()))
         };
-        let mode = fs::metadata(&directory).map_err(|error| told(&error))?.mode();
+        let metadata = fs::metadata(&directory).map_err(|error| told(&error))?;
+        let (mode, owner) = (metadata.mode(), metadata.uid());
         let is_shared = mode & 0o2020 == 0o2020;
         if mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_shared) {
             return rejected(format!(
@@ -90,8 +99,18 @@ impl Place {
                 mode & 0o7777
             ));
         }
+        // Its owner can replace every file in it.
+        let user = rustix::process::geteuid().as_raw();
+        if !is_shared && ![0, user].contains(&owner) {
+            return rejected(format!(
+                "{} belongs to another user (uid {owner}; this is uid {user}), who could replace the leases: use a \
+                 directory of your own, or one of a group with its setgid bit set",
+                directory.display()
+            ));
+        }
         let file_system = allowed(file_system_of(&directory).map_err(|error| told(&error))?, &directory)?;
         let file = directory.join(name);
+        too_long(&file)?;
         if is_mounted(&file) {
             return rejected(format!(
                 "{} is mounted by itself, and so not beside the files that others use with it: mount its directory",
@@ -171,15 +190,24 @@ impl Place {
         let path = path.display();
         match error {
             Errno::ACCESS | Errno::PERM
-                if rustix::fs::access(self.directory(), rustix::fs::Access::WRITE_OK).is_err() =>
+                if matches!(identity_of(&self.beside(suffix)), Err(Errno::NOENT))
+                    && rustix::fs::access(self.directory(), rustix::fs::Access::WRITE_OK).is_err() =>
             {
                 Error::rejected(format!(
                     "the directory {directory} is not writable for this user, and {path} is to be made in it"
                 ))
             }
-            Errno::ACCESS | Errno::PERM => {
-                Error::rejected(format!("{path} is not readable and writable for this user"))
-            }
+            Errno::ACCESS | Errno::PERM if self.is_shared => Error::rejected(format!(
+                "{path} is for the members of the group of {directory}: become one (usermod --append --groups, and log \
+                 in again), or name a store of your own"
+            )),
+            Errno::ACCESS | Errno::PERM => Error::rejected(format!(
+                "{path} is not readable and writable for this user (uid {}): name a store of your own, or share \
+                     one with a group (tenure init --system)",
+                rustix::process::geteuid().as_raw()
+            )),
+            Errno::MFILE | Errno::NFILE => Error::unavailable(NO_DESCRIPTORS),
+            Errno::NAMETOOLONG => Error::invalid(format!("{path} is too long for this file system")),
             Errno::ROFS => Error::rejected(format!("{path} is on a read-only mount")),
             Errno::LOOP => Error::rejected(format!(
                 "{path} is a symbolic link, which is not followed: name the file itself"
@@ -194,6 +222,27 @@ impl Place {
             error => Error::unavailable(format!("{path} cannot be used: {error}")),
         }
     }
+}
+
+/// Refused here by what is wrong: SQLite would say only that it cannot open the file.
+fn too_long(file: &Path) -> Result<()> {
+    let length = |part: &std::ffi::OsStr| part.len();
+    let longest = file.iter().map(length).max().unwrap_or_default();
+    let name = file.file_name().map_or(0, length);
+    if length(file.as_os_str()) > MAX_PATH || name > MAX_FILE_NAME || longest > 255 {
+        return Err(Error::invalid(format!(
+            "the path of the database is too long: it has {} bytes, its longest part {longest}; at most {MAX_PATH} are \
+             allowed, and {MAX_FILE_NAME} for the file's own name",
+            length(file.as_os_str())
+        )));
+    }
+    Ok(())
+}
+
+/// That this user may not look is no sign that it is missing: a silent file of one's own would
+/// exclude nobody.
+fn has_system(file: &Path) -> bool {
+    !matches!(file.symlink_metadata(), Err(error) if matches!(error.kind(), NotFound | NotADirectory))
 }
 
 /// Which file stands behind a name, links not followed.
@@ -234,9 +283,14 @@ pub(super) fn default_file(variable: impl Fn(&str) -> Option<OsString>, has_syst
         .or_else(|| Some(absolute("HOME")?.join(".local/state")))
         .map(|state| state.join("tenure/leases.db"))
         .ok_or_else(|| {
-            Error::invalid(
-                "sqlite: has no default file, since HOME is not set: write sqlite:/path/to/leases.db",
-            )
+            let home = match variable("HOME") {
+                None => "is not set",
+                Some(home) if home.is_empty() => "is empty",
+                Some(_) => "is not an absolute path",
+            };
+            Error::invalid(format!(
+                "sqlite: has no default file, since HOME {home}: write sqlite:/path/to/leases.db"
+            ))
         })
 }
 

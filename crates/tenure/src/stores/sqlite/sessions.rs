@@ -40,13 +40,19 @@ impl Transaction<'_> {
 
     /// Renews a lease of the asker by itself, and hangs it where it belongs.
     pub(super) fn keep(&self, lease: &Lease, ttl: i64, sent: i64) -> Result<Hook, Fault> {
-        let own = lease.session.filter(|_| lease.until.is_none()).and_then(|session| {
-            let is_shared = lease.life.is_some_and(|life| life.process.is_some());
-            let ttl = self.client.known().sessions.get(&session).map(|beaten| beaten.ttl);
-            (!is_shared || ttl.is_some()).then_some((session, ttl, is_shared))
+        let in_place = lease.session.filter(|_| lease.until.is_none()).and_then(|session| {
+            let process = lease.life.and_then(|life| life.process);
+            let known_ttl = self.client.known().sessions.get(&session).map(|beaten| beaten.ttl);
+            match process {
+                None => Some((session, ttl, false)),
+                // Moved here it would end with this client, though its holder lives elsewhere.
+                Some(_) if process != self.client.own().map(|own| own.process) => {
+                    Some((session, lease.ttl, false))
+                }
+                Some(_) => known_ttl.map(|ttl| (session, ttl, true)),
+            }
         });
-        if let Some((session, known_ttl, is_shared)) = own {
-            let ttl = known_ttl.unwrap_or(ttl);
+        if let Some((session, ttl, is_shared)) = in_place {
             let revision =
                 self.beat(session, ttl)?.ok_or_else(|| Error::unavailable("the session ended just now"))?;
             return Ok(Hook { session, ttl, sent, revision, is_shared });

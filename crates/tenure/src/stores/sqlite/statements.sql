@@ -75,6 +75,9 @@ DELETE FROM entry WHERE name = ?1
 -- @waiters
 SELECT e.owner, e.label, e.since FROM entry e JOIN session s ON s.id = e.session
  WHERE e.name = ?1 AND s.boot = ?21 AND s.expires > ?20 ORDER BY e.seq LIMIT 1000
+-- @waiting
+SELECT count(*) FROM entry e JOIN session s ON s.id = e.session
+ WHERE e.name = ?1 AND s.boot = ?21 AND s.expires > ?20
 
 -- @list
 SELECT l.name, l.token, l.owner, l.label, l.since, l.until, l.marked,
