@@ -439,3 +439,21 @@ async fn closing_does_not_wait_for_a_release_that_nobody_polls() {
     let closed = Clock::system().timeout(Duration::from_secs(4), a.close()).await;
     assert!(closed.is_some(), "the lease lapsed seconds ago");
 }
+
+/// C7: nobody can wait any more, so nothing listens on: on this clock it would for ever.
+#[tokio::test]
+async fn a_client_that_was_dropped_leaves_its_store() {
+    let clock = Clock::manual();
+    let store: Arc<dyn Store> = Memory::new(clock.clone()).client();
+    let client = Client::builder().clock(clock.clone()).build(store.clone()).unwrap();
+    client.lease("x").acquire().await.unwrap().release().await.unwrap();
+    // By then the driver has nothing to do.
+    pause(50 * MS).await;
+    drop(client);
+    let ends = async {
+        while Client::new(store.clone()).is_err() {
+            pause(2 * MS).await;
+        }
+    };
+    Clock::system().timeout(Duration::from_secs(10), ends).await.expect("it ends");
+}

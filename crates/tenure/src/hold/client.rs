@@ -33,11 +33,11 @@ pub struct Client {
 }
 
 /// Dropped with the last clone: then the keeper ends after the last lease.
-struct Anchor(Arc<Keeper>);
+struct Anchor(Arc<Rooms>);
 
 impl Drop for Anchor {
     fn drop(&mut self) {
-        if !self.0.forked() {
+        if !self.0.keeper.forked() {
             self.0.abandon();
         }
     }
@@ -191,6 +191,6 @@ impl ClientBuilder {
         let keeper = Keeper::start(store, self.clock, self.events)?;
         let rooms = Rooms::new(keeper.clone());
         let label = self.label.unwrap_or_else(Label::of_this_process);
-        Ok(Client { _anchor: Arc::new(Anchor(keeper.clone())), keeper, rooms, label })
+        Ok(Client { _anchor: Arc::new(Anchor(rooms.clone())), keeper, rooms, label })
     }
 }

@@ -308,6 +308,12 @@ impl Rooms {
         }
     }
 
+    /// No handle of the client is left: a driver that lingers need not.
+    pub(crate) fn abandon(&self) {
+        self.keeper.abandon();
+        self.changed.notify_one();
+    }
+
     /// C13: no task waits any longer.
     pub(crate) fn close(&self) {
         let rooms: Vec<_> = {

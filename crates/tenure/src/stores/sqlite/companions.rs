@@ -18,6 +18,9 @@ pub(super) struct Companions {
     log: OwnedFd,
     #[cfg(test)]
     pub(super) syncs: std::sync::atomic::AtomicUsize,
+    /// How many of the next syncs fail.
+    #[cfg(test)]
+    pub(super) refusals: std::sync::atomic::AtomicUsize,
 }
 
 /// Per database and for the whole process, for all connections of a process share them.
@@ -53,6 +56,8 @@ impl Companions {
             log: opened,
             #[cfg(test)]
             syncs: Default::default(),
+            #[cfg(test)]
+            refusals: Default::default(),
         });
         // What was opened is what was looked at.
         companions.check(place)?;
@@ -72,7 +77,13 @@ impl Companions {
     /// Waits until what was committed is on the disk.
     pub(super) fn sync(&self, place: &Place) -> Result<()> {
         #[cfg(test)]
-        self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        {
+            use std::sync::atomic::Ordering::Relaxed;
+            self.syncs.fetch_add(1, Relaxed);
+            if self.refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+                return Err(place.failed("-wal", rustix::io::Errno::IO));
+            }
+        }
         rustix::fs::fdatasync(&self.log).map_err(|error| place.failed("-wal", error))
     }
 }

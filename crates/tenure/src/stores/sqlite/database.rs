@@ -108,23 +108,38 @@ impl Database {
 
     /// Runs `work` in a write transaction. Who it granted to is told when that is on the disk.
     pub(super) fn write<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T> {
-        self.in_turn(|open, client| open.write(client, work))
+        self.write_and_learn(work, |_| {})
+    }
+
+    /// The same; `learn` takes in what was committed, whatever the disk says then: others see it.
+    pub(super) fn write_and_learn<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+        learn: impl FnOnce(&T),
+    ) -> Result<T> {
+        self.in_turn(|open, client| open.write(client, work), learn)
     }
 
     /// The same for `work` that is one statement, which is a transaction by itself. Its instant
-    /// is that of its beginning.
+    /// is that of its beginning, and past when it had to wait for the lock.
     pub(super) fn execute<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+        learn: impl FnOnce(&T),
     ) -> Result<T> {
-        self.in_turn(|open, client| {
+        let work = |open: &Open, client: &Client| {
             let transaction = Transaction::new(&open.connection, client);
             let done = work(&transaction)?;
             Ok((done, transaction.grants.into_inner()))
-        })
+        };
+        self.in_turn(work, learn)
     }
 
-    fn in_turn<T>(&mut self, work: impl FnOnce(&Open, &Client) -> Result<(T, Grants), Fault>) -> Result<T> {
+    fn in_turn<T>(
+        &mut self,
+        work: impl FnOnce(&Open, &Client) -> Result<(T, Grants), Fault>,
+        learn: impl FnOnce(&T),
+    ) -> Result<T> {
         let client = self.client.clone();
         if !client.is_writable() {
             return Err(client.read_only());
@@ -135,6 +150,7 @@ impl Database {
         // Nobody else waits for this one's disk.
         drop(passed);
         let done = written.map_err(|fault| fault.told(&client.place)).and_then(|(done, grants)| {
+            learn(&done);
             if grants.is_any() {
                 open.companions.sync(&client.place)?;
             }

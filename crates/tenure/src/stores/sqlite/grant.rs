@@ -1,6 +1,6 @@
 //! Granting: to who asks, and to who waits.
 
-use super::client::Hook;
+use super::client::{Client, Hook};
 use super::database::{Database, Fault};
 use super::transaction::{Entry, HandOver, Lease, Transaction, nanos, sql};
 use crate::store::{
@@ -45,23 +45,16 @@ impl Database {
         // Two handles would open a wait session each, and only one of them is kept alive.
         let client = self.client.clone();
         let _alone = ask.queue.then(|| client.enqueueing());
-        let taken = if self.is_crowded { None } else { self.execute(|it| it.take(ask))? };
-        let (answer, learnt) = match taken {
+        let learn = |(_, learnt): &(Answer, Learnt)| client.learn(ask, learnt);
+        let taken = match self.is_crowded {
+            true => None,
+            false => self.execute(|it| it.take(ask), |taken| taken.iter().for_each(learn))?,
+        };
+        let (answer, _) = match taken {
             Some(granted) => granted,
-            None => self.write(|transaction| transaction.acquire(ask, sent))?,
+            None => self.write_and_learn(|transaction| transaction.acquire(ask, sent), learn)?,
         };
         self.is_crowded = matches!(answer, Answer::Busy(_));
-        let mut known = self.client.known();
-        match learnt {
-            Learnt::Nothing => {}
-            Learnt::Holds(hook) => known.confirmed(&ask.claim, hook),
-            Learnt::Waits(session) => {
-                known.wait = Some(session);
-                known.waits(ask);
-                drop(known);
-                self.client.nudge();
-            }
-        }
         Ok(answer)
     }
 
@@ -94,6 +87,22 @@ impl Database {
     }
 }
 
+impl Client {
+    fn learn(&self, ask: &Ask, learnt: &Learnt) {
+        let mut known = self.known();
+        match *learnt {
+            Learnt::Nothing => {}
+            Learnt::Holds(hook) => known.confirmed(&ask.claim, hook),
+            Learnt::Waits(session) => {
+                known.wait = Some(session);
+                known.waits(ask);
+                drop(known);
+                self.nudge();
+            }
+        }
+    }
+}
+
 impl Transaction<'_> {
     /// Why the asker cannot win at the moment, by a look that writes nothing.
     fn cannot_win(&self, ask: &Ask) -> Result<Option<Busy>, Fault> {
@@ -111,11 +120,16 @@ impl Transaction<'_> {
     /// one statement.
     fn take(&self, ask: &Ask) -> Result<Option<(Answer, Learnt)>, Fault> {
         let Claim { name, owner } = &ask.claim;
+        // What counts from the grant cannot count from before the wait for the lock.
+        if ask.terms.one_shot || !ask.terms.hold_at_least.is_zero() {
+            return Ok(None);
+        }
         let ttl = rounded(ask.terms.ttl);
-        let hook = if ask.terms.one_shot { None } else { self.fresh_hook(ttl)? };
-        let Some(hook) = hook else { return Ok(None) };
         let wall = self.client.host.wall_us();
-        let token = Token::after(None, wall as u64)?;
+        // Without a token there is no grant, but perhaps another answer.
+        let (Some(hook), Ok(token)) = (self.fresh_hook(ttl)?, Token::after(None, wall as u64)) else {
+            return Ok(None);
+        };
         let taken = self.run(
             sql!("take"),
             &[
@@ -125,7 +139,6 @@ impl Transaction<'_> {
                 &ask.label.as_str(),
                 &hook.session.0,
                 &ttl,
-                &self.kept_until(ask.terms),
                 &hook.revision,
             ],
         )?;
@@ -253,6 +266,8 @@ impl Transaction<'_> {
         lapsed.map(|lease| self.end(lease)).transpose()?;
         let lost =
             lapsed.and_then(|lease| lease.owner).filter(|lost| *lost != seat.owner).map(Owner::to_bytes);
+        let keep = seat.terms.hold_at_least;
+        let keep = (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64));
         self.run(
             sql!("put"),
             &[
@@ -265,17 +280,12 @@ impl Transaction<'_> {
                 &rounded(seat.terms.ttl),
                 &seat.terms.one_shot,
                 &seat.until,
-                &self.kept_until(seat.terms),
+                &keep,
                 &lost,
                 &lapsed.is_some_and(|lease| lease.marked),
             ],
         )?;
         Ok(token)
-    }
-
-    fn kept_until(&self, terms: Terms) -> Option<i64> {
-        let keep = terms.hold_at_least;
-        (!keep.is_zero()).then(|| self.now.saturating_add(keep.as_nanos() as i64))
     }
 
     /// Writes to what a lapsed lease stood on.

@@ -18,7 +18,7 @@ impl Database {
     pub(super) fn release(&mut self, claim: &Claim, ending: Ending) -> Result<Released> {
         let session = self.client.known().session_of(claim.owner).filter(|_| !self.is_crowded);
         let is_given_up = match session {
-            Some(session) => self.execute(|it| it.give_up(claim, session, ending))?,
+            Some(session) => self.execute(|it| it.give_up(claim, session, ending), |_| {})?,
             None => false,
         };
         let released = match is_given_up {

@@ -17,10 +17,10 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?21)
 -- Grants a name that is plainly free, on a session that is plainly as it is known.
 -- @take
 UPDATE lease SET token = ?2, owner = ?3, label = ?4, session = ?5, since = ?2, ttl = ?6, one_shot = 0,
-       until = NULL, marked = 0, keep = ?7, keep_boot = ?21
+       until = NULL, marked = 0, keep = NULL
  WHERE name = ?1 AND owner IS NULL AND token < ?2 AND (keep IS NULL OR keep_boot <> ?21 OR keep <= ?20)
    AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.name = ?1)
-   AND EXISTS (SELECT 1 FROM session WHERE id = ?5 AND boot = ?21 AND expires > ?20 AND revision = ?8)
+   AND EXISTS (SELECT 1 FROM session WHERE id = ?5 AND boot = ?21 AND expires > ?20 AND revision = ?7)
 -- @free
 UPDATE lease SET owner = NULL, label = '', session = NULL, until = NULL, marked = 0,
        keep = iif(?2, keep, NULL), lost = coalesce(?3, lost), revoked = iif(?3 IS NULL, revoked, ?4)

@@ -1,5 +1,6 @@
 //! Shared by the tests: stores in a directory of their own, and what they say.
 
+mod commits;
 mod machine;
 mod refusals;
 mod verbs;
