@@ -45,10 +45,7 @@ fn clear(directory: &Path) {
 fn jobs(terminal: &mut Terminal, directory: &Path) -> String {
     terminal.say("jobs -l > jobs; echo list''ed");
     terminal.expect("listed");
-    let list = fs::read_to_string(directory.join("jobs")).expect("a list");
-    // Shown when the test fails.
-    println!("{list}{}", terminal.processes());
-    list
+    fs::read_to_string(directory.join("jobs")).expect("a list")
 }
 
 fn parent(pid: i32) -> i32 {

@@ -138,6 +138,16 @@ impl Guarded {
         self.cmd.filter(|_| self.shared.is_none())
     }
 
+    /// Whether anything that runs along with CMD is stopped.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.crew.is_some_and(|crew| crew.members().iter().any(|member| member.is_stopped))
+    }
+
+    /// Whether somebody could continue tenure if it were stopped.
+    pub(crate) fn is_watched_over(&self) -> bool {
+        tree::is_watched_over(self.guardian)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.cmd.is_some_and(tree::is_stopped)
     }

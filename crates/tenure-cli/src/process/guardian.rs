@@ -82,15 +82,21 @@ impl Guardian {
             self.wait(self.ended.is_some().then_some(&LOOK))?;
             self.obey();
             self.reap();
+            // First: whoever ended the group at the deadline has not ended what left it.
+            let late = Clock::system().now() >= self.duties.deadline;
+            if (late || self.control.is_none()) && !self.duties.spare && !self.is_done() {
+                return self.kill_all();
+            }
             if self.is_over() {
                 self.report(Report::Empty);
                 return Ok(());
             }
-            let late = Clock::system().now() >= self.duties.deadline;
-            if (late || self.control.is_none()) && !self.duties.spare {
-                return self.kill_all();
-            }
         }
+    }
+
+    /// With `--close`, whatever runs on.
+    fn is_done(&self) -> bool {
+        self.ended.is_some() && self.duties.close
     }
 
     fn is_over(&self) -> bool {

@@ -34,7 +34,10 @@ impl Jobs {
             return self.suspend(guarded, lease, spare, libc::SIGTSTP);
         }
         guarded.signal(Signal::TSTP);
-        if self.ended && self.terminal.is_some() && !signals::stop_by(Stop::Asked) {
+        if self.ended && self.terminal.is_some() {
+            if guarded.is_watched_over() {
+                signals::stop_by(Stop::Asked);
+            }
             self.go_on(guarded, lease, spare);
         }
     }
@@ -48,43 +51,45 @@ impl Jobs {
         }
         let group = guarded.own_group();
         let in_front = terminal.is_ours() || group.is_some_and(|group| terminal.is_lent_to(group));
-        let stop = Stop::by(signal);
+        let stop = if in_front { Stop::by(signal) } else { Stop::in_background(signal) };
         if stop.wants_terminal() && in_front {
             // The shell has put us in front meanwhile, of which nobody is told.
-            return self.go_on(guarded, lease, spare);
+            self.begin(guarded);
+            return guarded.signal(Signal::CONT);
         }
         // Somebody has a reason to stop CMD alone, and is not waiting for a terminal.
         if signal == libc::SIGSTOP && !in_front {
             return;
+        }
+        if !guarded.is_watched_over() {
+            // As the kernel does with a stopped group that nobody can continue.
+            if stop.wants_terminal() {
+                guarded.signal(Signal::HUP);
+            }
+            return self.go_on(guarded, lease, spare);
         }
         if let Some(group) = group {
             terminal.take_back(group);
         }
         if !spare {
             let left = text::duration(lease.remaining());
-            say(format!(
-                "stopped; the lease on \"{}\" and the command end in {left} unless continued",
-                lease.name()
-            ));
+            let name = lease.name();
+            say(format!("stopped; the lease on \"{name}\" and the command end in {left} unless continued"));
         }
         // Once more, for what is between here and there is all the time in which the shell could
         // continue a CMD that is in our group, and only us would it find stopped.
-        if guarded.is_stopped() && !signals::stop_by(stop) {
-            // Nobody could continue us. So the kernel treats a stopped group that nobody can
-            // continue.
-            if stop.wants_terminal() {
-                guarded.signal(Signal::HUP);
-            }
-            self.go_on(guarded, lease, spare);
+        if guarded.is_stopped() {
+            signals::stop_by(stop);
         }
+        self.go_on(guarded, lease, spare);
     }
 
     /// tenure was continued: CMD is too, if it may work on, with the terminal if that is ours.
     pub(super) fn go_on(&mut self, guarded: &Guarded, lease: &Lease, spare: bool) {
         self.begin(guarded);
-        // A shell continues all of a group that it knows.
-        let is_needed = guarded.own_group().is_some() || self.ended || guarded.is_stopped();
-        if is_needed && (spare || lease.is_held()) {
+        // Asked, for a shell has continued all of the group that it knows, and may have stopped
+        // it once more since, which is in our group a signal to us as well.
+        if guarded.has_stopped() && !signals::is_stopping() && (spare || lease.is_held()) {
             guarded.signal(Signal::CONT);
         }
     }

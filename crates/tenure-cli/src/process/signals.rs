@@ -82,7 +82,7 @@ impl Signals {
         loop {
             let arrived = self.next().await?;
             match arrived.signal {
-                Signal::TSTP => _ = stop_by(Stop::Asked),
+                Signal::TSTP => stop_by(Stop::Asked),
                 Signal::CHILD => _ = tree::reap(|_, _| {}),
                 signal if arrived.is_ending() => return Ok(signal),
                 _ => {}
@@ -125,19 +125,33 @@ impl Stop {
         }
     }
 
+    /// In the background, where the report of an earlier stop may come late: what the kernel
+    /// has told the whole group since then counts.
+    pub(super) fn in_background(signal: i32) -> Stop {
+        match signal {
+            _ if unsafe_calls::is_pending(&[libc::SIGTTIN]) => Stop::Reading,
+            _ if unsafe_calls::is_pending(&[libc::SIGTTOU]) => Stop::Writing,
+            signal => Stop::by(signal),
+        }
+    }
+
     pub(super) fn wants_terminal(self) -> bool {
         self != Stop::Asked
     }
 }
 
-/// Stops this process, whose shell is told why, and returns when it was continued. False when
-/// it was not stopped, for nobody could continue it.
-pub(super) fn stop_by(stop: Stop) -> bool {
+/// Whether the group was told to stop just now, so that who is found stopped is so anew.
+pub(super) fn is_stopping() -> bool {
+    unsafe_calls::is_pending(&[libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU])
+}
+
+/// Stops this process, whose shell is told why, and returns when it was continued.
+pub(super) fn stop_by(stop: Stop) {
     unsafe_calls::stop_by(match stop {
         Stop::Asked => libc::SIGTSTP,
         Stop::Reading => libc::SIGTTIN,
         Stop::Writing => libc::SIGTTOU,
-    })
+    });
 }
 
 /// What people call it.

@@ -177,7 +177,7 @@ impl Supervisor<'_> {
                     Some(Report::Empty) => return Ok(self.ended.unwrap_or(Ended::GuardianKilled)),
                     Some(report) => {
                         self.hear(report);
-                        linger = Some(clock.now() + LINGER);
+                        linger = self.ended.map(|_| clock.now() + LINGER);
                     }
                     None => return Ok(self.take_over().await),
                 },
@@ -223,7 +223,7 @@ impl Supervisor<'_> {
     fn hear_early(&mut self, arrived: Arrived) -> Option<Signal> {
         match arrived.signal {
             Signal::CHILD => _ = self.guarded.reap(),
-            Signal::TSTP => _ = signals::stop_by(Stop::Asked),
+            Signal::TSTP => signals::stop_by(Stop::Asked),
             signal if arrived.is_ending() => {
                 self.asked = Some(signal);
                 return Some(signal);

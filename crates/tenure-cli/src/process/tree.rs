@@ -15,7 +15,7 @@ pub(crate) struct Process {
     pub(super) terminal: i32,
     /// The group that has its terminal.
     pub(super) foreground: i32,
-    is_stopped: bool,
+    pub(super) is_stopped: bool,
     over: bool,
 }
 
@@ -118,6 +118,16 @@ pub(super) fn members(group: i32) -> Vec<Process> {
 /// This process.
 pub(super) fn this_process() -> Option<Process> {
     process(rustix::process::getpid())
+}
+
+/// Whether somebody watches over this process's group who could continue it when it is stopped:
+/// a parent in the same session and another group, as a shell is. A guardian is none.
+pub(super) fn is_watched_over(guardian: Pid) -> bool {
+    let Some(this) = this_process() else { return false };
+    members(this.group).iter().any(|member| {
+        let parent = Pid::from_raw(member.parent).filter(|parent| *parent != guardian).and_then(process);
+        parent.is_some_and(|parent| parent.group != this.group && parent.session == this.session)
+    })
 }
 
 /// Whether a process is stopped.

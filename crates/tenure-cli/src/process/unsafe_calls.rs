@@ -179,20 +179,27 @@ pub(super) fn exit_now(code: i32) -> ! {
 }
 
 /// Stops this process by `signal`, which is blocked but has its default action; returns when
-/// it was continued. False when it was not stopped, for nobody could continue it (its group
-/// is orphaned, or it is PID 1).
+/// it was continued, or at once where the system does not stop it.
 ///
 /// Sound: no code is installed. Raised first: what is pending already stops it the same once,
-/// and is gone when it goes on.
-pub(super) fn stop_by(signal: i32) -> bool {
-    let mut pending = MaybeUninit::zeroed();
+/// and is gone when it goes on. The signal that continued it is taken: read later it would
+/// seem to undo a stop that came after it.
+pub(super) fn stop_by(signal: i32) {
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     unsafe {
         libc::raise(signal);
         Mask::of([signal]).unblock();
         Mask::of([signal]).block();
+        libc::sigtimedwait(&Mask::of([libc::SIGCONT]).0, ptr::null_mut(), &at_once);
+    }
+}
+
+/// Whether one of these blocked signals has come and was not read. Sound: only asks.
+pub(super) fn is_pending(signals: &[i32]) -> bool {
+    let mut pending = MaybeUninit::zeroed();
+    unsafe {
         libc::sigpending(pending.as_mut_ptr());
-        // Blocked, so the signal that continued it is still there.
-        libc::sigismember(pending.as_ptr(), libc::SIGCONT) == 1
+        signals.iter().any(|signal| libc::sigismember(pending.as_ptr(), *signal) == 1)
     }
 }
 

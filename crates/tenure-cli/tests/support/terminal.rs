@@ -93,7 +93,7 @@ impl Terminal {
     }
 
     /// Who is there, for the report of a failure.
-    pub(crate) fn processes(&self) -> String {
+    fn processes(&self) -> String {
         let session = self.shell.as_ref().map_or(0, Child::id).to_string();
         let list = Command::new("ps").args(["-o", "pid,ppid,pgid,tpgid,stat,args", "-s", &session]).output();
         list.map(|list| String::from_utf8_lossy(&list.stdout).into_owned()).unwrap_or_default()
@@ -155,6 +155,9 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("shown: {}\n{}", self.shown, self.processes());
+        }
         if let Some(mut shell) = self.shell.take() {
             let _ = shell.kill();
             let _ = shell.wait();
