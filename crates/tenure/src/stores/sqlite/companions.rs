@@ -1,10 +1,13 @@
 //! The files that SQLite keeps beside a database while it is open.
 
+use super::classify::classify;
 use super::place::{Identity, Place, identity_of};
 use crate::words::error::{Error, Result};
+use rusqlite::Connection;
 use rustix::fs::{Mode, OFlags, openat};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
@@ -16,6 +19,8 @@ pub(super) struct Companions {
     files: [(PathBuf, Identity); 2],
     /// The write-ahead log. No lock is ever on it, so its descriptor may come and go.
     log: OwnedFd,
+    /// A sync failed. Linux says so once, and takes for written what was not.
+    is_doubtful: AtomicBool,
     #[cfg(test)]
     pub(super) syncs: std::sync::atomic::AtomicUsize,
     /// How many of the next syncs fail.
@@ -54,6 +59,7 @@ impl Companions {
         let companions = Arc::new(Companions {
             files: [(place.beside("-wal"), log), (place.beside("-shm"), index)],
             log: opened,
+            is_doubtful: AtomicBool::new(false),
             #[cfg(test)]
             syncs: Default::default(),
             #[cfg(test)]
@@ -74,17 +80,39 @@ impl Companions {
         Ok(())
     }
 
-    /// Waits until what was committed is on the disk.
-    pub(super) fn sync(&self, place: &Place) -> Result<()> {
+    /// Waits until what `connection` committed is on the disk.
+    pub(super) fn sync(&self, place: &Place, connection: &Connection) -> Result<()> {
+        if self.is_doubtful.load(Ordering::Acquire) {
+            checkpoint(place, connection)?;
+        }
+        let synced = self.sync_log();
+        self.is_doubtful.store(synced.is_err(), Ordering::Release);
+        synced.map_err(|error| place.failed("-wal", error))
+    }
+
+    fn sync_log(&self) -> rustix::io::Result<()> {
         #[cfg(test)]
         {
-            use std::sync::atomic::Ordering::Relaxed;
-            self.syncs.fetch_add(1, Relaxed);
-            if self.refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-                return Err(place.failed("-wal", rustix::io::Errno::IO));
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            let refused =
+                self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            if refused.is_ok() {
+                return Err(rustix::io::Errno::IO);
             }
         }
-        rustix::fs::fdatasync(&self.log).map_err(|error| place.failed("-wal", error))
+        rustix::fs::fdatasync(&self.log)
+    }
+}
+
+/// Writes what the log holds into the database, and begins another log.
+fn checkpoint(place: &Place, connection: &Connection) -> Result<()> {
+    let is_busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    match is_busy.map_err(|error| classify(place, error))? {
+        false => Ok(()),
+        true => Err(Error::unavailable(format!(
+            "the disk of {} refused what was written, and others use the database so that it cannot be written anew",
+            place.file.display()
+        ))),
     }
 }
 

@@ -152,7 +152,7 @@ impl Database {
         let done = written.map_err(|fault| fault.told(&client.place)).and_then(|(done, grants)| {
             learn(&done);
             if grants.is_any() {
-                open.companions.sync(&client.place)?;
+                open.companions.sync(&client.place, &open.connection)?;
             }
             grants.handed_over.iter().for_each(|granted| client.tell(granted));
             Ok(done)

@@ -43,6 +43,24 @@ async fn a_grant_that_the_disk_refused_is_found_under_its_session() {
     }
 }
 
+/// C4: Linux reports a failed sync once, and a second one succeeds although nothing was written.
+#[tokio::test]
+async fn what_the_disk_refused_once_is_written_anew_before_it_is_answered() {
+    let fixture = Fixture::new();
+    let client = fixture.client();
+    let log = || std::fs::metadata(fixture.path().with_extension("db-wal")).expect("the log").len();
+    let x = claim("x");
+    granted(&client, ask(&claim("other"), false)).await;
+    fail_a_sync(&client);
+    unavailable(&client, ask(&x, false)).await;
+    assert!(log() > 0);
+    granted(&client, ask(&x, false)).await;
+    assert_eq!(log(), 0, "written into the database, and the log begun anew");
+    // And only then.
+    granted(&client, ask(&claim("y"), false)).await;
+    assert!(log() > 0);
+}
+
 /// C8: the entry that came with a grant to somebody else is kept alive.
 #[tokio::test]
 async fn an_entry_whose_commit_the_disk_refused_is_kept_alive() {
