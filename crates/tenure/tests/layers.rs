@@ -47,7 +47,7 @@ const LONGEST_FILE: usize = 600;
 /// Lines of code, that is without blank lines, comments and inline tests: to count those
 /// would punish whoever explains. SQL counts.
 const BUDGETS: [(&str, usize, &str); 4] = [
-    ("hold+keep", 2_050, "what a reader must know to trust a lease, in an evening"),
+    ("hold+keep", 2_060, "what a reader must know to trust a lease, in an evening"),
     ("stores/memory", 1_100, "two faces, and every clause without a server to lean on"),
     ("stores/sqlite", 2_300, "also its own server: sessions, queue, liveness, gate, file checks"),
     ("conformance", 2_500, "a case per clause is long and flat"),
