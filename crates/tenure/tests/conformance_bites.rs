@@ -111,8 +111,17 @@ fn main() {
     let conclusion = libtest_mimic::run(&arguments, controls.chain(bites).collect());
     conclusion.exit_if_failed();
     let is_whole = conclusion.num_filtered_out == 0 && !arguments.list;
-    let bitten = bitten.lock().unwrap_or_else(PoisonError::into_inner);
-    let toothless: Vec<_> = cases().iter().filter(|case| !bitten.contains(case.name)).collect();
+    let mut bitten = bitten.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut toothless: Vec<_> = cases().iter().filter(|case| !bitten.contains(case.name)).collect();
+    // A race at the very expiry needs a machine that is on time, and this one may have been busy.
+    for _ in 0..10 {
+        if !is_whole || toothless.is_empty() {
+            break;
+        }
+        let again = FAULTS.iter().filter(|(clause, ..)| toothless.iter().any(|case| case.clause == *clause));
+        again.for_each(|&(clause, fault, shared)| bitten.extend(failures(clause, fault, shared)));
+        toothless.retain(|case| !bitten.contains(case.name));
+    }
     if is_whole && !toothless.is_empty() {
         eprintln!("no broken store is caught by: {toothless:#?}");
         std::process::exit(101);
