@@ -56,6 +56,7 @@ pub(crate) fn guard(words: impl IntoIterator<Item = OsString>) -> io::Result<()>
         crew,
         duties: briefing.duties,
         ended: None,
+        stopping: false,
         killed: false,
     };
     guardian.report(Report::Held(guardian.held.pid.as_raw_nonzero().get()));
@@ -71,6 +72,7 @@ struct Guardian {
     crew: Crew,
     duties: Duties,
     ended: Option<WaitStatus>,
+    stopping: bool,
     killed: bool,
 }
 
@@ -81,13 +83,13 @@ impl Guardian {
             self.set_timer()?;
             self.wait(self.ended.is_some().then_some(&LOOK))?;
             self.obey();
-            self.reap();
+            let has_children = self.reap();
             // First: whoever ended the group at the deadline has not ended what left it.
             let late = Clock::system().now() >= self.duties.deadline;
             if (late || self.control.is_none()) && !self.duties.spare && !self.is_done() {
                 return self.kill_all();
             }
-            if self.is_over() {
+            if self.is_over() && !(self.stopping && has_children && !self.duties.close) {
                 self.report(Report::Empty);
                 return Ok(());
             }
@@ -162,6 +164,7 @@ impl Guardian {
                         self.held.go(deadline);
                     }
                     Some(Order::Deadline(deadline)) => self.duties.deadline = deadline,
+                    Some(Order::Stopping) => self.stopping = true,
                     None => {}
                 },
                 Err(Errno::INTR) => {}

@@ -11,6 +11,8 @@ pub(crate) enum Order {
     Go(Instant),
     /// Everything must be dead by then.
     Deadline(Instant),
+    /// CMD was asked to end, for the lease ends: nothing of it may outlive that, wherever it went.
+    Stopping,
 }
 
 /// From the guardian to tenure.
@@ -35,6 +37,7 @@ impl Order {
         match self {
             Order::Go(deadline) => pack(1, 0, deadline.as_nanos()),
             Order::Deadline(deadline) => pack(2, 0, deadline.as_nanos()),
+            Order::Stopping => pack(3, 0, 0),
         }
     }
 
@@ -42,6 +45,7 @@ impl Order {
         match unpack(bytes)? {
             (1, _, nanos) => Some(Order::Go(Instant::from_nanos(nanos))),
             (2, _, nanos) => Some(Order::Deadline(Instant::from_nanos(nanos))),
+            (3, ..) => Some(Order::Stopping),
             _ => None,
         }
     }

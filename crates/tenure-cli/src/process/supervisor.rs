@@ -256,7 +256,11 @@ impl Supervisor<'_> {
     /// From here on there is no way back, also if the store answers again.
     fn stop(&mut self) {
         self.phase = self.phase.max(Phase::Stopping);
-        if self.spare || self.ended.is_some() {
+        if self.spare {
+            return;
+        }
+        self.guarded.order(Order::Stopping);
+        if self.ended.is_some() {
             return;
         }
         let left = text::duration(self.deadline - Clock::system().now());
