@@ -280,3 +280,53 @@ fn a_command_that_changed_its_user_keeps_the_lease_until_it_ends() {
     let output = finished(child);
     assert_eq!(output.status.code(), Some(76), "{}", stderr(&output));
 }
+
+fn waiting(directory: &Path) -> u64 {
+    let output = run(tenure(directory).args(["show", "--json", "x"]));
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    shown["waiting"].as_u64().expect("a number")
+}
+
+/// A log collector that hangs: its pipe is full and nobody reads.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a small one");
+    rustix::io::write(&writer, &[b'x'; 4096]).expect("room for that");
+    (reader, writer)
+}
+
+#[test]
+fn a_stderr_that_nobody_reads_holds_up_nothing() {
+    let directory = directory();
+    let at = directory.path();
+    let holder = command(at, &[], "until [ -e end ]; do sleep 0.01; done").spawn().expect("it starts");
+    eventually("it holds", || (!is_free(at)).then_some(()));
+    let (_reader, writer) = full_pipe();
+    let stderr_of = |writer: &std::io::PipeWriter| writer.try_clone().expect("another descriptor");
+    let output = run(command(at, &["-n"], "true").stderr(stderr_of(&writer)));
+    assert_eq!(output.status.code(), Some(75));
+    let waiter = command(at, &[], "echo ran").stderr(writer).spawn().expect("it starts");
+    eventually("it waits", || (waiting(at) == 1).then_some(()));
+    // Until it has had something to say.
+    std::thread::sleep(Duration::from_millis(700));
+    fs::write(at.join("end"), "").expect("a file");
+    assert_eq!(finished(holder).status.code(), Some(0));
+    let output = finished(waiter);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "ran\n"));
+}
+
+#[test]
+fn an_answer_that_has_nowhere_to_go_is_no_success() {
+    let directory = directory();
+    let script =
+        r#"$TENURE acquire -n x >&-; echo $?; $TENURE show --json x >&-; echo $?; $TENURE ls >&-; echo $?"#;
+    let store = format!("sqlite:{}", directory.path().join("leases.db").display());
+    let output = run(Command::new("sh")
+        .args(["-c", script])
+        .env("TENURE", env!("CARGO_BIN_EXE_tenure"))
+        .env("TENURE_STORE", store)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped()));
+    assert_eq!(stdout(&output), "70\n70\n70\n", "{}", stderr(&output));
+    assert!(is_free(directory.path()), "nobody could have released it");
+}

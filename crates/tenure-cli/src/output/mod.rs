@@ -7,7 +7,13 @@ pub(crate) mod table;
 pub(crate) mod text;
 
 use crate::exit::{Exit, Failure};
+use crate::process::stdout_was_closed;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+use tenure::Clock;
 
 /// One line on stderr. That nobody reads it ends nothing.
 pub(crate) fn say(line: impl AsRef<str>) {
@@ -18,12 +24,40 @@ pub(crate) fn say(line: impl AsRef<str>) {
 /// came into it.
 pub(crate) fn say_as_it_is(text: &str) {
     let text = secrets::hidden(&text::inert(text)).into_owned();
-    // In one write, so that lines of several processes do not mix.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    // In one write, so that lines of several processes do not mix. A part that a pipe has room
+    // for when it has any.
+    for part in text.as_bytes().chunks(PIPE_ROOM) {
+        if !has_room(std::io::stderr()) || std::io::stderr().write_all(part).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a pipe takes without waiting when it is said to be writable.
+const PIPE_ROOM: usize = 4096;
+/// How long a reader who is slow is waited for.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// A pipe that nobody empties, or a terminal that was told to pause, must not keep a lease from
+/// being given back, or a command from being started.
+fn has_room(stream: impl AsFd) -> bool {
+    let began = Clock::system().now();
+    loop {
+        let mut room = [PollFd::new(&stream, PollFlags::OUT)];
+        match poll(&mut room, Some(&PATIENCE)) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) if Clock::system().now() < began + Duration::from_millis(100) => {}
+            Err(_) => return false,
+        }
+    }
 }
 
 /// Text on stdout, whole or with an error.
 pub(crate) fn print(text: &str) -> std::io::Result<()> {
+    if stdout_was_closed() {
+        // What stands in its place leads nowhere.
+        return Err(Errno::BADF.into());
+    }
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

@@ -15,6 +15,11 @@ pub(crate) fn take_for_writing(number: i32) -> io::Result<OwnedFd> {
     if mode == OFlags::RDONLY { Err(Errno::BADF.into()) } else { Ok(descriptor) }
 }
 
+/// The caller gave no standard output: what stands there now leads to /dev/null.
+pub(crate) fn stdout_was_closed() -> bool {
+    unsafe_calls::streams_were_closed()[1]
+}
+
 /// What the caller had, where this process changes it for itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Inherited {

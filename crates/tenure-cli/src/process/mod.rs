@@ -17,6 +17,6 @@ mod unsafe_calls;
 pub(crate) use briefing::{Duties, GUARDIAN};
 pub(crate) use guarded::Guarded;
 pub(crate) use guardian::guard;
-pub(crate) use inherited::{Inherited, take_for_writing};
+pub(crate) use inherited::{Inherited, stdout_was_closed, take_for_writing};
 pub(crate) use lookup::find;
 pub(crate) use terminal::{Terminal, place};

@@ -229,6 +229,10 @@ impl Open {
 
 /// Opens the database, makes it where it is missing, and tells which file it is.
 pub(super) fn create(place: &Place) -> Result<Identity> {
+    // Nothing is left beside what cannot be a database.
+    if let Err(error @ (Errno::LOOP | Errno::NXIO)) = place.identity() {
+        return Err(place.failed("", error));
+    }
     // The switch to WAL fails where two do it at a time: one after the other (C14: with
     // a definite mode, which SQLite gives to its companions as well).
     let gate = Gate::new(place)?;

@@ -157,12 +157,15 @@ fn open(path: &Path, host: Host, file_system_of: place::FileSystemOf) -> Result<
             Ok(Client::new(host, place, Some(live), identity))
         }
         // Who may only read can still look.
-        Err(error) => match (place.identity(), database::look(&place)) {
-            (Ok(identity), Ok(_)) if error.kind() == crate::ErrorKind::Rejected && !place.is_writable() => {
-                Ok(Client::new(host, place, None, identity))
+        Err(error) if error.kind() == crate::ErrorKind::Rejected && !place.is_writable() => {
+            match place.identity() {
+                Ok(identity) if database::look(&place).is_ok() => {
+                    Ok(Client::new(host, place, None, identity))
+                }
+                _ => Err(error),
             }
-            _ => Err(error),
-        },
+        }
+        Err(error) => Err(error),
     }
 }
 

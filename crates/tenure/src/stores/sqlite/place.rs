@@ -251,8 +251,10 @@ pub(super) fn identity_of(file: &Path) -> std::result::Result<Identity, Errno> {
     // each later sync of the file writes its inode too. It made a grant a third slower.
     let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK;
     let stat = statx(rustix::fs::CWD, file, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-    if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) == rustix::fs::FileType::Symlink {
-        return Err(Errno::LOOP);
+    match rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) {
+        rustix::fs::FileType::RegularFile => {}
+        rustix::fs::FileType::Symlink => return Err(Errno::LOOP),
+        _ => return Err(Errno::NXIO),
     }
     // Each name has a write-ahead log of its own.
     if stat.stx_nlink > 1 {

@@ -6,6 +6,7 @@ use super::*;
 use crate::ErrorKind;
 use crate::words::address::Address;
 use rusqlite::ffi;
+use rustix::fs::{FileType, Mode};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -61,6 +62,16 @@ fn links_are_not_followed() {
         assert_eq!(error.kind(), ErrorKind::Rejected, "{error}");
     }
     assert!(!elsewhere.exists());
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once_and_nothing_is_left_beside_it() {
+    let fixture = Fixture::new();
+    let made = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, fixture.path(), FileType::Fifo, made, 0)
+        .expect("a pipe with a name");
+    assert_eq!(refusal(&fixture), "DIR/leases.db is not of the kind of file that it has to be");
+    assert_eq!(std::fs::read_dir(fixture.directory.path()).expect("it is there").count(), 1);
 }
 
 #[test]
