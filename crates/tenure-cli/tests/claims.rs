@@ -10,25 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 use support::{
-    eventually, finished, is_69_short_of_descriptors, pids, run, runs, stderr, stdout, tenure, words,
+    directory, ends, eventually, finished, is_69_short_of_descriptors, json, pids, run, runs, stderr, stdout,
+    tenure, words,
 };
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-/// Runs to the end, expects this exit code, and gives what came.
-#[track_caller]
-fn ends(directory: &Path, line: &str, code: i32) -> Output {
-    let output = run(words(&mut tenure(directory), line));
-    assert_eq!(output.status.code(), Some(code), "{line}: {}{}", stdout(&output), stderr(&output));
-    output
-}
-
-#[track_caller]
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
-}
 
 /// Owner and token of a claim that is acquired.
 #[track_caller]

@@ -6,11 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{run, stderr, stdout, tenure, unprivileged};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
+use support::{directory, run, stderr, stdout, tenure, unprivileged};
 
 /// Runs, expects this exit code, and gives the one line on stderr.
 #[track_caller]

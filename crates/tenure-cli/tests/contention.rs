@@ -8,21 +8,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 use support::{
-    FAMILY, FAMILY_SIZE, Leftovers, eventually, finished, pids, run, runs, stderr, stdout, tenure,
+    FAMILY, FAMILY_SIZE, Leftovers, command, directory, eventually, finished, pids, run, runs, stderr,
+    stdout, tenure,
 };
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-fn command(directory: &Path, options: &[&str], script: &str) -> Command {
-    let mut command = tenure(directory);
-    command.current_dir(directory).arg("run").args(options).args(["x", "--", "sh", "-c", script]);
-    command
-}
 
 /// Holds the name until [`end`]; returns when it does.
 fn holder(directory: &Path, options: &[&str]) -> Child {

@@ -9,11 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use support::{eventually, finished, pids, run, stderr, stdout, tenure, unprivileged};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
+use support::{directory, eventually, finished, pids, run, stderr, stdout, tenure, unprivileged};
 
 fn words<'a>(command: &'a mut Command, options: &[&str]) -> &'a mut Command {
     command.arg("run").args(options).args(["x", "--", "sh", "-c", "echo ran"])

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use support::{BOUND, FAMILY, FAMILY_SIZE, Leftovers, eventually, finished, pids, runs};
+use support::{BOUND, FAMILY, FAMILY_SIZE, Leftovers, directory, eventually, finished, pids, runs};
 use tenure::{Clock, Instant};
 
 /// One after the other: else a guardian would get what is meant for another.
@@ -101,10 +101,6 @@ impl Guardian {
 
 fn now() -> Instant {
     Clock::system().now()
-}
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
 }
 
 #[test]

@@ -9,11 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::{run, run_with_descriptors, stderr, stdout, tenure, words};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
+use support::{directory, run, run_with_descriptors, stderr, stdout, tenure, words};
 
 /// Every kind of thing that a terminal may obey, or that shows text in another order.
 const HOSTILE: &str =

@@ -8,9 +8,11 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
-use support::{BOUND, by_shell, eventually, finished, pids, run, signal, stderr, stdout, tenure};
+use support::{
+    BOUND, by_shell, command, directory, eventually, finished, pids, run, signal, stderr, stdout, tenure,
+};
 
 /// Whose default action is the end of a process.
 const ENDING: [(&str, Signal); 7] = [
@@ -22,16 +24,6 @@ const ENDING: [(&str, Signal); 7] = [
     ("USR2", Signal::USR2),
     ("PIPE", Signal::PIPE),
 ];
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-fn command(directory: &Path, options: &[&str], script: &str) -> Command {
-    let mut command = tenure(directory);
-    command.current_dir(directory).arg("run").args(options).args(["x", "--", "sh", "-c", script]);
-    command
-}
 
 /// Holds the name until there is a file `end`.
 fn holder(directory: &Path) -> Child {

@@ -10,23 +10,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{eventually, finished, is_69_short_of_descriptors, run, signal, stderr, stdout, tenure, words};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-#[track_caller]
-fn ends(directory: &Path, line: &str, code: i32) -> Output {
-    let output = run(words(&mut tenure(directory), line));
-    assert_eq!(output.status.code(), Some(code), "{line}: {}{}", stdout(&output), stderr(&output));
-    output
-}
-
-#[track_caller]
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
-}
+use support::{
+    directory, ends, eventually, finished, is_69_short_of_descriptors, json, run, signal, stderr, stdout,
+    tenure, words,
+};
 
 fn fields(value: &Value) -> String {
     value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ")

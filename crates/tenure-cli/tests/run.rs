@@ -10,19 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use support::{
-    FAMILY, FAMILY_SIZE, Leftovers, eventually, finished, pids, run, runs, stderr, stdout, tenure,
+    FAMILY, FAMILY_SIZE, Leftovers, command, directory, eventually, finished, pids, run, runs, stderr,
+    stdout, tenure,
 };
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-/// `tenure run OPTIONS x -- sh -c script`, in the directory.
-fn command(directory: &Path, options: &[&str], script: &str) -> Command {
-    let mut command = tenure(directory);
-    command.current_dir(directory).arg("run").args(options).args(["x", "--", "sh", "-c", script]);
-    command
-}
 
 fn start(directory: &Path, options: &[&str], script: &str) -> Child {
     command(directory, options, script).spawn().expect("it starts")

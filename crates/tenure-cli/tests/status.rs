@@ -8,11 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{by_shell, eventually, finished, pids, run, runs, signal, stderr, stdout, tenure};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
+use support::{by_shell, directory, eventually, finished, pids, run, runs, signal, stderr, stdout, tenure};
 
 /// The objects so far; each has the name, a time and a state.
 #[track_caller]

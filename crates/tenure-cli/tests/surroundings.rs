@@ -10,17 +10,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Leftovers, by_shell, eventually, finished, pids, run, runs, signal, stderr, stdout, tenure};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-fn command(directory: &Path, options: &[&str], script: &str) -> Command {
-    let mut command = tenure(directory);
-    command.current_dir(directory).arg("run").args(options).args(["x", "--", "sh", "-c", script]);
-    command
-}
+use support::{
+    Leftovers, by_shell, command, directory, eventually, finished, pids, run, runs, signal, stderr, stdout,
+    tenure,
+};
 
 /// Whether nobody holds the name.
 fn is_free(directory: &Path) -> bool {

@@ -10,12 +10,8 @@ use rustix::process::Signal;
 use rustix::termios::LocalModes;
 use std::fs;
 use std::path::Path;
-use support::{Leftovers, eventually, group_and_session, pids, runs, signal};
+use support::{Leftovers, directory, eventually, group_and_session, pids, runs, signal};
 use terminal::{INTERRUPT, SUSPEND, Terminal};
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
 
 fn script(directory: &Path, name: &str, text: &str) {
     fs::write(directory.join(name), text).expect("a file");

@@ -40,7 +40,32 @@ pub(crate) fn by_shell(directory: &Path, script: &str) -> Command {
     command
 }
 
-/// The same by a user whom permissions bind: root without its powers is one.
+/// Where the store of a test is, and its files.
+pub(crate) fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+/// `tenure run OPTIONS x -- sh -c script`, in the directory.
+pub(crate) fn command(directory: &Path, options: &[&str], script: &str) -> Command {
+    let mut command = tenure(directory);
+    command.current_dir(directory).arg("run").args(options).args(["x", "--", "sh", "-c", script]);
+    command
+}
+
+/// Runs a line to the end, expects this exit code, and gives what came.
+#[track_caller]
+pub(crate) fn ends(directory: &Path, line: &str, code: i32) -> Output {
+    let output = run(words(&mut tenure(directory), line));
+    assert_eq!(output.status.code(), Some(code), "{line}: {}{}", stdout(&output), stderr(&output));
+    output
+}
+
+#[track_caller]
+pub(crate) fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
+}
+
+/// The same command by a user whom permissions bind: root without its powers is one.
 pub(crate) fn unprivileged(command: Command) -> Command {
     if !rustix::process::geteuid().is_root() {
         return command;
